@@ -1,0 +1,137 @@
+package writ
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// ToolSpec is one callable as its source describes it.
+type ToolSpec struct {
+	// Name is the unqualified callable name, as configuration keys use it. The runtime's tool id is "<alias>.<name>".
+	Name        string
+	Description string
+	// Schema is the JSON Schema (object) of the parameters. Nil means an object without properties.
+	Schema json.RawMessage
+	// Declared is what the tool says of its own meaning; nil when it says nothing.
+	Declared *DeclaredTraits
+	// Hints are an MCP server's own annotations; used only where the administrator trusts them.
+	Hints *ToolHints
+	// Paths are the arguments that name what the call reads and writes, for built-in tools. Configuration may add.
+	Paths ToolPaths
+	// CodeParam names the parameter that a <channel:code> block fills; empty for tools without one.
+	CodeParam string
+	// Local means that the tool's whole effect is in this process or its workspace files, so that a crash leaves
+	// nothing outside; it does not change at-most-once.
+	Local bool
+}
+
+// ToolHints are the MCP annotations of the 2025-11-25 specification that Writ reads. They are claims of an
+// untrusted party.
+type ToolHints struct {
+	ReadOnly bool
+}
+
+// ToolPaths names the top-level arguments whose string values are targets.
+type ToolPaths struct {
+	Reads  []string `json:"reads,omitempty"`
+	Writes []string `json:"writes,omitempty"`
+}
+
+// Call is one granted invocation of a tool. An adapter never sees a call that was not admitted and dispatched.
+type Call struct {
+	Tool           string          // unqualified callable name
+	Params         json.RawMessage // validated JSON object
+	ActionID       string          // ledger action id
+	ToolCallID     string          // stable over retries of the same logical action
+	IdempotencyKey string          // to be handed to whatever can deduplicate
+	Conversation   string
+	Turn           string
+}
+
+// ContentKind says which field of a [Content] is set.
+type ContentKind string
+
+// Kinds of result content.
+const (
+	ContentText ContentKind = "text" // Text
+	ContentJSON ContentKind = "json" // JSON
+	ContentBlob ContentKind = "blob" // Data and MIME: images, files, audio
+	ContentLink ContentKind = "link" // URI and, when known, MIME
+)
+
+// Content is one part of a tool's result.
+type Content struct {
+	Kind ContentKind     `json:"kind"`
+	Text string          `json:"text,omitempty"`
+	JSON json.RawMessage `json:"json,omitempty"`
+	Data []byte          `json:"data,omitempty"`
+	MIME string          `json:"mime,omitempty"`
+	Name string          `json:"name,omitempty"`
+	URI  string          `json:"uri,omitempty"`
+}
+
+// Result is what a tool answered. IsError means the tool itself says it failed: the action settles as failed.
+type Result struct {
+	Content []Content
+	IsError bool
+	// Records are timeline blocks that the call adds, committed in one write with its settlement. Only the built-in
+	// tools' records are kept.
+	Records []Record
+}
+
+// Record is a durable timeline block that a built-in tool adds: Kind "plan" or "hide".
+type Record struct {
+	Kind string
+	Body json.RawMessage
+}
+
+// TextResult is a result of one text.
+func TextResult(format string, args ...any) Result {
+	if len(args) > 0 {
+		format = fmt.Sprintf(format, args...)
+	}
+	return Result{Content: []Content{{Kind: ContentText, Text: format}}}
+}
+
+// ErrorResult is a result by which a tool says that it failed and why.
+func ErrorResult(format string, args ...any) Result {
+	r := TextResult(format, args...)
+	r.IsError = true
+	return r
+}
+
+// ErrNotStarted marks a call that certainly had no effect: the process could not be started, the request was never
+// sent. Any other error of [Toolset.Call] means that the outcome is unknown.
+var ErrNotStarted = errors.New("the call was not started")
+
+// ErrVanished marks a call of a tool that its source no longer offers; it implies [ErrNotStarted].
+var ErrVanished = fmt.Errorf("the tool is no longer offered: %w", ErrNotStarted)
+
+// Problem is something wrong with one tool or connection that does not stop the others: the tool is quarantined,
+// not its server.
+type Problem struct {
+	Tool    string // unqualified name; empty for the connection
+	Message string
+	Hint    string
+}
+
+// Toolset is one tool connection. Implementations are safe for concurrent use.
+type Toolset interface {
+	// Tools lists the callables, sorted by name. Tools that cannot be used are left out and named in problems.
+	Tools(ctx context.Context) (tools []ToolSpec, problems []Problem, err error)
+	// Call runs one granted call. A tool's own failure is a Result with IsError. An error that is not
+	// [ErrNotStarted] means that nobody knows whether the effect happened. It must return soon after ctx ends.
+	// It is never called twice for one action.
+	Call(ctx context.Context, call Call) (Result, error)
+	// Close ends the connection and everything it started, and waits for it.
+	Close() error
+}
+
+// ToolLimits are the administrator's limits of one tool.
+type ToolLimits struct {
+	Timeout     time.Duration // 0 = the runtime's default
+	Concurrency int           // 0 = no limit of its own
+}

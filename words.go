@@ -1,0 +1,71 @@
+package writ
+
+// ActionState is the state of a row in the ledger. The zero value is no state; a row always has one of these.
+type ActionState string
+
+// The states of docs/ledger.md. Held is in the schema and never entered yet.
+const (
+	Held          ActionState = "held"          // waits for an approval
+	Admitted      ActionState = "admitted"      // recorded; nothing has happened
+	Dispatched    ActionState = "dispatched"    // granted once; the effect may have happened
+	Succeeded     ActionState = "succeeded"     // happened, and the tool said so
+	Failed        ActionState = "failed"        // the tool said it failed, or it certainly did not start
+	Withheld      ActionState = "withheld"      // never started
+	Indeterminate ActionState = "indeterminate" // may have happened; nobody knows
+)
+
+// ActionStates lists the states in the order of their life.
+func ActionStates() []ActionState {
+	return []ActionState{Held, Admitted, Dispatched, Succeeded, Failed, Withheld, Indeterminate}
+}
+
+// Settled reports whether the row will not change again.
+func (s ActionState) Settled() bool {
+	switch s {
+	case Succeeded, Failed, Withheld, Indeterminate:
+		return true
+	}
+	return false
+}
+
+// Code is a refusal code: why an action was not run. The set is closed and stable; docs/refusals.md is its table.
+type Code string
+
+// Codes of the overseer and of validation.
+const (
+	CodeTooManyActions       Code = "too_many_actions"
+	CodeStrategyIncompatible Code = "strategy_incompatible"
+	CodeFinalAfterNonNeutral Code = "final_after_non_neutral"
+	CodeNonNeutralAfterFinal Code = "non_neutral_after_final"
+	CodeSecondFinal          Code = "second_final"
+	CodeUnknownTool          Code = "unknown_tool"
+	CodeInvalidAction        Code = "invalid_action"
+	CodeArgumentsUnparsable  Code = "arguments_unparsable"
+	CodeArgumentsInvalid     Code = "arguments_invalid"
+	CodeTruncated            Code = "truncated"
+	CodeSameTarget           Code = "same_target"
+	CodeConsumesSibling      Code = "consumes_sibling"
+)
+
+// Codes of admission (the admission article; the set grows with the port).
+const (
+	CodeInvocationInactive      Code = "invocation_inactive"
+	CodeInvocationClosed        Code = "invocation_closed"
+	CodeRequestInvalid          Code = "request_invalid"
+	CodeIdentityMismatch        Code = "identity_mismatch"
+	CodeRequestConflict         Code = "request_conflict"
+	CodeStateConflict           Code = "state_conflict"
+	CodeOutcomeInvalid          Code = "outcome_invalid"
+	CodeLedgerUnavailable       Code = "ledger_unavailable"
+	CodeActionLimitReached      Code = "action_limit_reached"
+	CodeConcurrencyLimitReached Code = "concurrency_limit_reached"
+	CodeGenerationStale         Code = "generation_stale"
+	CodeActionUnknown           Code = "action_unknown"
+)
+
+// FinalAction names the two actions that end a turn in the channel dialect.
+const (
+	ActionCall     = "call_tool"
+	ActionComplete = "complete"
+	ActionExit     = "exit"
+)
