@@ -45,6 +45,7 @@ const (
 	CodeTruncated            Code = "truncated"
 	CodeSameTarget           Code = "same_target"
 	CodeConsumesSibling      Code = "consumes_sibling"
+	CodeInterrupted          Code = "interrupted" // the turn was stopped before the action was admitted
 )
 
 // Codes of admission (the admission article; the set grows with the port).
@@ -61,6 +62,9 @@ const (
 	CodeConcurrencyLimitReached Code = "concurrency_limit_reached"
 	CodeGenerationStale         Code = "generation_stale"
 	CodeActionUnknown           Code = "action_unknown"
+	CodeAffordanceUnbound       Code = "affordance_unbound"
+	CodeBoundaryUnbound         Code = "boundary_unbound"
+	CodeTargetUnbound           Code = "target_unbound"
 )
 
 // FinalAction names the two actions that end a turn in the channel dialect.

@@ -256,3 +256,20 @@ func (f *Fault) Apply(ctx context.Context, b *Batch) error {
 	}
 	return nil
 }
+
+// Commit applies the batch and, when the answer to its commit got lost, reads it back. A nil return means durable;
+// ErrUnknown remains only when the store could not be read either.
+func Commit(ctx context.Context, s Store, b *Batch) error {
+	err := s.Apply(ctx, b)
+	if !errors.Is(err, ErrUnknown) {
+		return err
+	}
+	there, rerr := s.Applied(context.WithoutCancel(ctx), b.ID)
+	switch {
+	case rerr != nil:
+		return fmt.Errorf("%w; reading back: %w", err, rerr)
+	case there:
+		return nil
+	}
+	return fmt.Errorf("store: the commit did not take place: %v", err)
+}

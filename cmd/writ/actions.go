@@ -1,0 +1,250 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"writ"
+	"writ/admission"
+	"writ/store"
+	"writ/store/sqlite"
+)
+
+func newConversationID() string { return admission.RandomID("conv_") }
+
+// actionRow is a ledger row as the CLI prints it: every field but what is keyed to the store alone.
+type actionRow struct {
+	ID             string           `json:"id"`
+	State          writ.ActionState `json:"state"`
+	Failure        string           `json:"failure,omitempty"`
+	Tool           string           `json:"tool"`
+	Conversation   string           `json:"conversation"`
+	Slot           slotRow          `json:"slot"`
+	Attempt        int              `json:"attempt"`
+	Ordinal        int              `json:"ordinal"`
+	ToolCallID     string           `json:"tool_call_id"`
+	IdempotencyKey string           `json:"idempotency_key"`
+	Early          bool             `json:"early"`
+	Strategy       string           `json:"strategy"`
+	Execution      string           `json:"execution,omitempty"`
+	Effect         string           `json:"effect"`
+	AdmittedAt     time.Time        `json:"admitted_at"`
+	DispatchedAt   *time.Time       `json:"dispatched_at"`
+	SettledAt      *time.Time       `json:"settled_at"`
+	Fingerprint    string           `json:"fingerprint"`
+	RequestDigest  string           `json:"request_digest"`
+	ArgumentDigest string           `json:"argument_digest"`
+	ResultDigest   string           `json:"result_digest,omitempty"`
+	PolicyDigest   string           `json:"policy_digest"`
+	Participant    string           `json:"participant"`
+	Implementation string           `json:"implementation"`
+	Affordance     string           `json:"affordance"`
+	Contract       string           `json:"contract"`
+	Boundary       string           `json:"boundary"`
+	Targets        []string         `json:"targets"`
+	Scope          string           `json:"scope"`
+	Generation     int64            `json:"generation"`
+	Evidence       []string         `json:"evidence,omitempty"`
+}
+
+// slotRow is where in a turn the action was asked for.
+type slotRow struct {
+	Turn  string `json:"turn"`
+	Round int    `json:"round"`
+	Index int    `json:"index"`
+}
+
+func toRow(a store.Action) actionRow {
+	at := func(t time.Time) *time.Time {
+		if t.IsZero() {
+			return nil
+		}
+		return &t
+	}
+	return actionRow{ID: a.ID, State: a.State, Failure: a.Failure, Tool: a.Tool, Conversation: a.Conversation, Slot: slotRow{a.Turn, a.Round, a.Index},
+		Attempt: a.Attempt, Ordinal: a.Ordinal, ToolCallID: a.ToolCallID, IdempotencyKey: a.IdempotencyKey, Early: a.Early, Strategy: a.Strategy,
+		Execution: a.Execution, Effect: a.Effect, AdmittedAt: a.AdmittedAt, DispatchedAt: at(a.DispatchedAt), SettledAt: at(a.SettledAt),
+		Fingerprint: a.Fingerprint, RequestDigest: a.RequestDigest, ArgumentDigest: a.ArgumentDigest, ResultDigest: a.ResultDigest,
+		PolicyDigest: a.PolicyDigest, Participant: a.Participant, Implementation: a.Implementation, Affordance: a.Affordance, Contract: a.Contract,
+		Boundary: a.Boundary, Targets: a.Targets, Scope: a.Scope, Generation: a.Generation, Evidence: a.Evidence}
+}
+
+type actionsFlags struct {
+	data, conversation, turn, tool string
+	states                         []string
+	limit                          int
+	json                           bool
+}
+
+func (a *app) actionsCommand() *cobra.Command {
+	var f actionsFlags
+	cmd := &cobra.Command{
+		Use:   "actions [list | show ID]",
+		Short: "Read the ledger: what was done, and what is not known",
+		Long: `List the rows of the ledger, or show one. Every tool action that was admitted has exactly one row:
+
+  admitted       recorded, nothing has happened        succeeded      happened
+  held           waits for an approval                  failed         did not happen, or the tool says it failed
+  dispatched     granted once, may be happening         withheld       was never started
+                                                        indeterminate  may have happened; nobody knows
+
+It works while another process holds the data directory. Arguments and results are not in the
+ledger; they stand on the conversation's timeline.`,
+		Example: `  writ actions
+  writ actions --state indeterminate --json
+  writ actions show act_ABC…`,
+		Args: cobra.MaximumNArgs(2),
+		RunE: func(_ *cobra.Command, args []string) error { return a.actions(&f, args) },
+	}
+	fl := cmd.PersistentFlags()
+	fl.StringVar(&f.data, "data", "", "data directory (default: $WRIT_DATA, else .writ)")
+	fl.BoolVar(&f.json, "json", false, "print JSON")
+	fl.StringVar(&f.conversation, "conversation", "", "only rows of this conversation")
+	fl.StringVar(&f.turn, "turn", "", "only rows of this turn")
+	fl.StringVar(&f.tool, "tool", "", "only rows of this tool")
+	fl.StringSliceVar(&f.states, "state", nil, "only rows in this state (repeatable)")
+	fl.IntVar(&f.limit, "limit", 100, "at most this many, the newest; 0 = all")
+	_ = cmd.MarkFlagDirname("data")
+	_ = cmd.RegisterFlagCompletionFunc("state", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
+		var out []string
+		for _, s := range writ.ActionStates() {
+			out = append(out, string(s))
+		}
+		return out, cobra.ShellCompDirectiveNoFileComp
+	})
+	return cmd
+}
+
+func (a *app) actions(f *actionsFlags, args []string) error {
+	verb := "list"
+	if len(args) > 0 {
+		verb = args[0]
+	}
+	switch {
+	case verb == "list" && len(args) <= 1:
+	case verb == "show" && len(args) == 2:
+	case verb == "show":
+		return usage("writ actions show needs the id of an action")
+	default:
+		return usage("writ actions %s: there is list, and show ID", strings.Join(args, " "))
+	}
+	filter := store.ActionFilter{Conversation: f.conversation, Turn: f.turn, Tool: f.tool, Limit: f.limit}
+	for _, s := range f.states {
+		st := writ.ActionState(s)
+		if !slices.Contains(writ.ActionStates(), st) {
+			return usage("--state %s: the states are %v", s, writ.ActionStates())
+		}
+		filter.States = append(filter.States, st)
+	}
+	if f.limit < 0 {
+		return usage("--limit %d: it cannot be negative", f.limit)
+	}
+	st, err := sqlite.OpenReadOnly(a.ctx, dataDir(f.data))
+	if err != nil {
+		return refused("--data names the data directory of the runs", err)
+	}
+	defer st.Close()
+	if verb == "show" {
+		return a.showAction(st, f, args[1])
+	}
+	rows, err := st.Actions(a.ctx, filter)
+	if err != nil {
+		return refused("", err)
+	}
+	if f.json {
+		out := make([]actionRow, len(rows))
+		for i, r := range rows {
+			out[i] = toRow(r)
+		}
+		return a.printJSON(out)
+	}
+	a.printActions(rows)
+	return nil
+}
+
+func (a *app) printJSON(v any) error {
+	enc := json.NewEncoder(a.out)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", "  ")
+	return enc.Encode(v)
+}
+
+func (a *app) printActions(rows []store.Action) {
+	if len(rows) == 0 {
+		fmt.Fprintln(a.out, "no actions")
+		return
+	}
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "ACTION\tSTATE\tTOOL\tROUND.INDEX\tTRY\tADMITTED\tDISPATCHED\tSETTLED\tNOTE")
+	for _, r := range rows {
+		after := func(t time.Time) string {
+			if t.IsZero() {
+				return "–"
+			}
+			return "+" + t.Sub(r.AdmittedAt).Round(100*time.Microsecond).String()
+		}
+		note := r.Failure
+		if r.Early {
+			note = strings.TrimSpace("early " + note)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d.%d\t%d\t%s\t%s\t%s\t%s\n", r.ID, r.State, r.Tool, r.Round, r.Index, r.Attempt,
+			r.AdmittedAt.Local().Format("2006-01-02 15:04:05.000"), after(r.DispatchedAt), after(r.SettledAt), note)
+	}
+	_ = w.Flush()
+	unknown := 0
+	for _, r := range rows {
+		if r.State == writ.Indeterminate {
+			unknown++
+		}
+	}
+	if unknown > 0 {
+		fmt.Fprintf(a.out, "\n%s of unknown outcome: it may have happened. writ does not repeat it.\n", count(unknown, "action"))
+	}
+}
+
+func (a *app) showAction(st *sqlite.Store, f *actionsFlags, id string) error {
+	row, err := st.Action(a.ctx, id)
+	if errors.Is(err, store.ErrNotFound) {
+		return refused("writ actions lists them", fmt.Errorf("no action %s in %s", id, dataDir(f.data)))
+	}
+	if err != nil {
+		return refused("", err)
+	}
+	r := toRow(row)
+	if f.json {
+		return a.printJSON(r)
+	}
+	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
+	when := func(t *time.Time) string {
+		if t == nil {
+			return "–"
+		}
+		return t.Local().Format("2006-01-02 15:04:05.000000 MST")
+	}
+	state := string(r.State)
+	if r.Failure != "" {
+		state += " (" + r.Failure + ")"
+	}
+	for _, kv := range [][2]string{
+		{"action", r.ID}, {"state", state}, {"tool", r.Tool}, {"conversation", r.Conversation}, {"turn", r.Slot.Turn},
+		{"slot", fmt.Sprintf("round %d, index %d", r.Slot.Round, r.Slot.Index)}, {"attempt", fmt.Sprint(r.Attempt)}, {"ordinal", fmt.Sprint(r.Ordinal)},
+		{"tool call id", r.ToolCallID}, {"idempotency key", r.IdempotencyKey}, {"started early", fmt.Sprint(r.Early)},
+		{"strategy", r.Strategy}, {"execution", r.Execution}, {"effect", r.Effect},
+		{"admitted", when(&r.AdmittedAt)}, {"dispatched", when(r.DispatchedAt)}, {"settled", when(r.SettledAt)},
+		{"participant", r.Participant}, {"implementation", r.Implementation}, {"affordance", r.Affordance}, {"contract", r.Contract}, {"boundary", r.Boundary},
+		{"targets", strings.Join(r.Targets, ", ")}, {"scope", r.Scope}, {"generation", fmt.Sprint(r.Generation)}, {"policy digest", r.PolicyDigest},
+		{"fingerprint", r.Fingerprint}, {"request digest", r.RequestDigest}, {"argument digest", r.ArgumentDigest}, {"result digest", r.ResultDigest},
+	} {
+		if kv[1] != "" {
+			fmt.Fprintf(w, "%s\t%s\n", kv[0], kv[1])
+		}
+	}
+	return w.Flush()
+}

@@ -1,0 +1,287 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"writ"
+	"writ/config"
+	"writ/runtime"
+)
+
+type checkFlags struct {
+	config, agent       string
+	live, importing     bool
+	json, spec, verbose bool
+}
+
+func (a *app) checkCommand() *cobra.Command {
+	var f checkFlags
+	cmd := &cobra.Command{
+		Use:   "check -c FILE [--agent ID] [--live] [--import] [--json]",
+		Short: "Check a configuration and show what its agents may do",
+		Long: `Check a configuration and print, for each agent, its tools with what they mean and where that
+comes from, and every value of its behaviour with the block that supplied it: what the runtime
+enforces and the model reads.
+
+It runs nobody's code and connects to nothing: Python tools are found by parsing. --import imports
+them, --live starts the MCP servers and compares what they offer with what is allowed.
+
+Exit codes: 0 no errors (warnings are fine), 1 errors.`,
+		Example: `  writ check -c writ.yaml
+  writ check -c writ.yaml --agent main --json`,
+		Args: cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error { return a.check(&f) },
+	}
+	fl := cmd.Flags()
+	fl.StringVarP(&f.config, "config", "c", "", "configuration: a YAML file or a directory of them")
+	fl.StringVar(&f.agent, "agent", "", "only this agent")
+	fl.BoolVar(&f.live, "live", false, "start MCP servers and list their tools")
+	fl.BoolVar(&f.importing, "import", false, "import Python files instead of parsing them")
+	fl.BoolVar(&f.json, "json", false, "print JSON")
+	fl.BoolVar(&f.spec, "builtins", false, "print the built-in tools as TOOL_SPEC JSON and nothing else")
+	fl.BoolVarP(&f.verbose, "verbose", "v", false, "log what servers and workers say")
+	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
+	return cmd
+}
+
+// checked is the JSON of check.
+type checked struct {
+	Agents   []checkedAgent   `json:"agents"`
+	Errors   []config.Problem `json:"errors"`
+	Warnings []config.Problem `json:"warnings"`
+}
+
+type checkedAgent struct {
+	ID         string              `json:"id"`
+	Dialect    writ.Dialect        `json:"dialect"`
+	Model      string              `json:"model,omitempty"`
+	Active     bool                `json:"active"`
+	Reason     string              `json:"reason,omitempty"`
+	Digest     string              `json:"digest"`
+	Tools      []toolRow           `json:"tools"`
+	Provenance []config.Provenance `json:"provenance"`
+
+	agent *config.Agent
+}
+
+func (a *app) check(f *checkFlags) error {
+	if f.spec {
+		return a.printJSON(builtinSpecs())
+	}
+	if f.config == "" {
+		return usage("a configuration is required: -c FILE")
+	}
+	cfg, report := config.Load(f.config)
+	out := checked{Agents: []checkedAgent{}, Errors: report.Errors, Warnings: report.Warnings}
+	if report.OK() {
+		ids := cfg.Agents()
+		if f.agent != "" {
+			agent, err := cfg.Agent(f.agent)
+			if err != nil {
+				out.Errors = append(out.Errors, config.Problem{File: f.config, Message: err.Error()})
+				ids = nil
+			} else {
+				ids = []string{agent.ID}
+			}
+		}
+		for _, id := range ids {
+			agent, err := cfg.Agent(id)
+			if err != nil {
+				return refused("", err)
+			}
+			one, problems, err := a.checkAgent(agent, f)
+			if err != nil {
+				return refused("", err)
+			}
+			out.Agents = append(out.Agents, one)
+			out.Warnings = append(out.Warnings, problems...)
+		}
+	}
+	if out.Errors == nil {
+		out.Errors = []config.Problem{}
+	}
+	if out.Warnings == nil {
+		out.Warnings = []config.Problem{}
+	}
+	if f.json {
+		if err := a.printJSON(out); err != nil {
+			return err
+		}
+	} else {
+		a.printChecked(out)
+	}
+	if len(out.Errors) > 0 {
+		return &exitError{code: exitRefused}
+	}
+	return nil
+}
+
+func (a *app) checkAgent(agent *config.Agent, f *checkFlags) (checkedAgent, []config.Problem, error) {
+	log := logger(a.err, f.verbose)
+	conns, problems := a.describe(a.ctx, agent, listing{live: f.live, importing: f.importing}, log)
+	built, err := runtime.Build(a.ctx, agent, conns)
+	if err != nil {
+		return checkedAgent{}, nil, err
+	}
+	problems = append(problems, built.Problems...)
+	var warnings []config.Problem
+	warn := func(alias, message, hint string) {
+		pos := agent.Pos
+		if c, ok := agent.Connection(alias); ok {
+			pos = c.Pos
+		}
+		warnings = append(warnings, config.Problem{File: pos.File, Line: pos.Line, Column: pos.Column, Message: message, Hint: hint})
+	}
+	for _, p := range problems {
+		alias, _, _ := strings.Cut(p.Tool, ".")
+		warn(alias, p.Tool+": "+p.Message, p.Hint)
+	}
+	for _, c := range conns {
+		if c.Config.Kind != config.KindPython && !(c.Config.Kind == config.KindMCP && f.live) {
+			continue
+		}
+		specs, _, err := c.Tools.Tools(a.ctx)
+		if err != nil {
+			continue
+		}
+		var names []string
+		for _, s := range specs {
+			names = append(names, s.Name)
+		}
+		warnings = append(warnings, config.CheckAllowed(&c.Config, names)...)
+	}
+	one := checkedAgent{ID: agent.ID, Dialect: agent.Dialect, Model: agent.ModelFor(config.StrongRole).String(), Active: agent.Active, Reason: agent.Reason,
+		Digest: agent.Digest, Tools: inventory(agent, built), Provenance: agent.Provenance, agent: agent}
+	return one, warnings, nil
+}
+
+func (a *app) printChecked(out checked) {
+	for i, ag := range out.Agents {
+		if i > 0 {
+			fmt.Fprintln(a.out)
+		}
+		printAgent(a.out, ag)
+	}
+	if len(out.Agents) > 0 && len(out.Errors)+len(out.Warnings) > 0 {
+		fmt.Fprintln(a.out)
+	}
+	for _, p := range out.Errors {
+		fmt.Fprintln(a.out, "error:", p)
+	}
+	for _, p := range out.Warnings {
+		fmt.Fprintln(a.out, "warning:", p)
+	}
+	fmt.Fprintf(a.out, "\n%s, %s, %s\n", count(len(out.Agents), "agent"), count(len(out.Errors), "error"), count(len(out.Warnings), "warning"))
+}
+
+func printAgent(w io.Writer, ag checkedAgent) {
+	head := fmt.Sprintf("agent %s (%s dialect", ag.ID, ag.Dialect)
+	if ag.Model != "" {
+		head += ", model " + ag.Model
+	}
+	fmt.Fprintln(w, head+")")
+	if !ag.Active {
+		fmt.Fprintf(w, "  INACTIVE: %s\n", ag.Reason)
+	}
+	fmt.Fprintln(w, "\n  behaviour")
+	width := 0
+	for _, p := range ag.Provenance {
+		width = max(width, len(p.Key))
+	}
+	for _, p := range ag.Provenance {
+		value := strings.Join(strings.Fields(p.Value), " ")
+		if len([]rune(value)) > 60 {
+			value = string([]rune(value)[:57]) + "…"
+		}
+		where := p.Block
+		if !p.Pos.IsZero() {
+			where += fmt.Sprintf(", line %d", p.Pos.Line)
+		}
+		fmt.Fprintf(w, "    %-*s  %s  (%s)\n", width, p.Key, value, where)
+	}
+	active := 0
+	for _, t := range ag.Tools {
+		if t.Active {
+			active++
+		}
+	}
+	fmt.Fprintf(w, "\n  tools: %d active, %d not\n", active, len(ag.Tools)-active)
+	for _, t := range ag.Tools {
+		state := ""
+		if !t.Active {
+			state = "  NOT ACTIVE: " + t.Reason
+		}
+		fmt.Fprintf(w, "\n    %s (%s)%s\n", t.ID, t.Kind, state)
+		fmt.Fprintln(w, "    Scope:")
+		for _, line := range t.traits.ScopeLines() {
+			fmt.Fprintf(w, "        %s\n", line)
+		}
+		early := ""
+		if t.Early {
+			early = ", starts while the model streams"
+		}
+		fmt.Fprintf(w, "      effect %s; traits from %s%s\n", t.Effect, t.Source, early)
+		for _, ns := range sortedNamespaces(t.namespaces) {
+			fmt.Fprintf(w, "      in namespace %s: strategy %s\n", ns, t.namespaces[ns].Strategy)
+		}
+	}
+}
+
+func sortedNamespaces(m map[string]writ.Traits) []string {
+	var out []string
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// toolSpec is the static mapping of a built-in tool, in the form of the traits article's TOOL_SPEC.
+type toolSpec struct {
+	ID         string          `json:"id"`
+	Traits     toolSpecTraits  `json:"tool_traits"`
+	Purpose    string          `json:"purpose"`
+	Parameters jsonRawIndented `json:"parameters"`
+}
+
+type toolSpecTraits struct {
+	Strategy  []string        `json:"strategy"`
+	Execution *writ.Execution `json:"execution,omitempty"`
+}
+
+func builtinSpecs() []toolSpec {
+	var out []toolSpec
+	for _, s := range runtime.BuiltinTools() {
+		t := toolSpec{ID: "react." + s.Name, Purpose: s.Description, Parameters: jsonRawIndented(s.Schema)}
+		if s.Declared != nil {
+			t.Traits.Strategy, t.Traits.Execution = s.Declared.Strategy.Names(), s.Declared.Execution
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// jsonRawIndented is raw JSON that an indenting encoder lays out anew.
+type jsonRawIndented []byte
+
+// MarshalJSON implements json.Marshaler.
+func (j jsonRawIndented) MarshalJSON() ([]byte, error) { return j, nil }
+
+func (a *app) schemaCommand() *cobra.Command {
+	return &cobra.Command{
+		Use: "schema", Short: "Print the JSON Schema of the configuration", Args: cobra.NoArgs,
+		Long: `Print the JSON Schema (draft 2020-12) of the configuration. Editors complete and check with it:
+
+  # yaml-language-server: $schema=writ.schema.json`,
+		Example: "  writ schema > writ.schema.json",
+		RunE: func(*cobra.Command, []string) error {
+			_, err := a.out.Write(append(config.Schema(), '\n'))
+			return err
+		},
+	}
+}

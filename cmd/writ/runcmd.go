@@ -1,0 +1,361 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"writ"
+	"writ/config"
+	"writ/runtime"
+	"writ/store"
+)
+
+// turnFlags are what run and chat share.
+type turnFlags struct {
+	config, agent, model, data, conversation string
+	json, verbose                            bool
+}
+
+func (f *turnFlags) add(cmd *cobra.Command) {
+	fl := cmd.Flags()
+	fl.StringVarP(&f.config, "config", "c", "", "configuration: a YAML file or a directory of them")
+	fl.StringVar(&f.agent, "agent", "", "agent id (default: the configuration's default_agent)")
+	fl.StringVar(&f.model, "model", "", "recorded:FILE (default: the agent's model)")
+	fl.StringVar(&f.data, "data", "", "data directory (default: $WRIT_DATA, else .writ)")
+	fl.StringVar(&f.conversation, "conversation", "", "conversation to go on with (default: a new one)")
+	fl.BoolVar(&f.json, "json", false, "print one event a line as JSON")
+	fl.BoolVarP(&f.verbose, "verbose", "v", false, "log what happens, with the tools' own stderr")
+	_ = cmd.MarkFlagFilename("config", "yaml", "yml")
+	_ = cmd.MarkFlagDirname("data")
+}
+
+// session is everything a turn needs, open.
+type session struct {
+	engine *engine
+	agent  *config.Agent
+	conns  []runtime.Connection
+	model  writ.Model
+	name   string
+	close  func()
+}
+
+func (a *app) session(f *turnFlags) (*session, error) {
+	cfg, err := a.load(f.config)
+	if err != nil {
+		return nil, err
+	}
+	agent, err := a.agent(cfg, f.agent)
+	if err != nil {
+		return nil, err
+	}
+	model, name, err := a.modelFor(f.model, agent)
+	if err != nil {
+		return nil, err
+	}
+	log := logger(a.err, f.verbose)
+	conns, closeConns, err := a.connections(agent, log)
+	if err != nil {
+		return nil, err
+	}
+	e, err := a.open(a.ctx, dataDir(f.data), log)
+	if err != nil {
+		closeConns()
+		return nil, err
+	}
+	return &session{engine: e, agent: agent, conns: conns, model: model, name: name, close: func() {
+		closeConns()
+		if err := e.close(); err != nil {
+			fmt.Fprintf(a.err, "writ: closing: %v\n", err)
+		}
+	}}, nil
+}
+
+func (s *session) turn(ctx context.Context, conversation, message string, sink runtime.Sink) (runtime.Outcome, error) {
+	return s.engine.runtime.Run(ctx, runtime.Input{Agent: s.agent, Connections: s.conns, Conversation: conversation, Message: message,
+		Model: func(context.Context) (writ.Model, string, error) { return s.model, s.name, nil }, Sink: sink})
+}
+
+func (a *app) runCommand() *cobra.Command {
+	var f turnFlags
+	cmd := &cobra.Command{
+		Use:   "run -c FILE [flags] [MESSAGE]",
+		Short: "Run one turn of an agent",
+		Long: `Run one turn: the message goes to the agent, its actions are judged, recorded and run, and the
+answer is printed. Without MESSAGE, or with "-", the message is read from standard input.
+
+The answer goes to standard output, what happens meanwhile to standard error. With --json each
+event is one line on standard output (docs/cli.md lists them). Ctrl-C ends the turn; every call
+still gets its result. A second Ctrl-C ends the process at once.
+
+Exit codes: 0 answered, 1 refused or invalid input, 2 usage, 3 ended without an answer, 130 interrupted.`,
+		Example: `  writ run -c writ.yaml --model recorded:greeting.yaml "hello"
+  echo "hello" | writ run -c writ.yaml --agent main --json`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error { return a.run(&f, args) },
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func (a *app) run(f *turnFlags, args []string) error {
+	message, err := a.message(args)
+	if err != nil {
+		return err
+	}
+	s, err := a.session(f)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	sink := a.sink(f.json)
+	out, err := s.turn(a.ctx, f.conversation, message, sink.event)
+	sink.done()
+	if err != nil {
+		return turnError(err)
+	}
+	if !f.json && f.conversation == "" {
+		fmt.Fprintf(a.err, "writ: conversation %s\n", out.Conversation)
+	}
+	return exitFor(out)
+}
+
+func (a *app) message(args []string) (string, error) {
+	if len(args) == 1 && args[0] != "-" {
+		return args[0], nil
+	}
+	if f, ok := a.in.(*os.File); ok && len(args) == 0 {
+		if st, err := f.Stat(); err == nil && st.Mode()&os.ModeCharDevice != 0 {
+			return "", usage("no message: give it as an argument, or on standard input")
+		}
+	}
+	b, err := readAll(a.in, "", runtime.MaxMessage)
+	if err != nil {
+		return "", refused("", fmt.Errorf("reading the message: %w", err))
+	}
+	return strings.TrimRight(string(b), "\r\n"), nil
+}
+
+func turnError(err error) error {
+	switch {
+	case errors.Is(err, runtime.ErrOtherAgent):
+		return refused("start a new conversation, or name its agent with --agent", err)
+	case errors.Is(err, store.ErrConflict):
+		return refused("another run has taken the conversation over", err)
+	}
+	return refused("", err)
+}
+
+func exitFor(out runtime.Outcome) error {
+	switch out.State {
+	case store.TurnAnswered:
+		return nil
+	case store.TurnInterrupted:
+		return &exitError{code: exitInterrupted}
+	}
+	return &exitError{code: exitNoAnswer, err: fmt.Errorf("the turn ended without an answer: %s", out.Reason)}
+}
+
+func (a *app) chatCommand() *cobra.Command {
+	var f turnFlags
+	cmd := &cobra.Command{
+		Use:   "chat -c FILE [flags]",
+		Short: "Talk with an agent in the terminal",
+		Long: `Talk with an agent: each line is a turn of one conversation, whose history is kept in the data
+directory. --conversation goes on with an earlier one. Ctrl-C stops the running turn, Ctrl-D or
+an empty line twice ends the chat.`,
+		Example: `  writ chat -c writ.yaml --model recorded:talk.yaml`,
+		Args:    cobra.NoArgs,
+		RunE:    func(*cobra.Command, []string) error { return a.chat(&f) },
+	}
+	f.add(cmd)
+	return cmd
+}
+
+func (a *app) chat(f *turnFlags) error {
+	s, err := a.session(f)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	conversation := f.conversation
+	if conversation == "" {
+		conversation = newConversationID()
+	}
+	fmt.Fprintf(a.err, "agent %s, conversation %s; Ctrl-D ends\n", s.agent.ID, conversation)
+	lines := bufio.NewScanner(a.in)
+	lines.Buffer(make([]byte, 64<<10), runtime.MaxMessage)
+	for blank := 0; blank < 2; {
+		fmt.Fprint(a.err, "> ")
+		if !lines.Scan() {
+			fmt.Fprintln(a.err)
+			break
+		}
+		line := strings.TrimSpace(lines.Text())
+		if line == "" {
+			blank++
+			continue
+		}
+		blank = 0
+		sink := a.sink(f.json)
+		out, err := s.turn(a.ctx, conversation, line, sink.event)
+		sink.done()
+		if err != nil {
+			return turnError(err)
+		}
+		switch out.State {
+		case store.TurnAnswered:
+		case store.TurnInterrupted:
+			return &exitError{code: exitInterrupted}
+		default:
+			fmt.Fprintf(a.err, "(no answer: %s)\n", out.Reason)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return refused("", fmt.Errorf("reading a line: %w", err))
+	}
+	return nil
+}
+
+// view shows a turn's events.
+type view interface {
+	event(runtime.Event)
+	done()
+}
+
+func (a *app) sink(asJSON bool) view {
+	if asJSON {
+		enc := json.NewEncoder(a.out)
+		enc.SetEscapeHTML(false)
+		return jsonView{enc}
+	}
+	return &textView{out: a.out, err: a.err, line: true}
+}
+
+type jsonView struct{ enc *json.Encoder }
+
+func (v jsonView) event(e runtime.Event) { _ = v.enc.Encode(e) } // a closed pipe must not stop the turn
+func (v jsonView) done()                 {}
+
+// textView streams the answer to out and tells on err what happens meanwhile.
+type textView struct {
+	out, err io.Writer
+	line     bool // out stands at the beginning of a line
+	streamed string
+	notes    strings.Builder // an action's notes, until they are whole
+}
+
+func (v *textView) event(e runtime.Event) {
+	if e.Type == runtime.EventNotesDelta {
+		v.notes.WriteString(e.Text)
+		return
+	}
+	if v.notes.Len() > 0 {
+		v.note("  " + strings.Join(strings.Fields(v.notes.String()), " "))
+		v.notes.Reset()
+	}
+	switch e.Type {
+	case runtime.EventAnswerDelta:
+		v.write(e.Text)
+	case runtime.EventAnswerReset:
+		if v.streamed != "" {
+			v.note("(what was shown of an answer is taken back)")
+			v.streamed = ""
+		}
+	case runtime.EventAnswer:
+		// An answer that did not stream as shown is printed whole.
+		if strings.TrimSpace(e.Text) != strings.TrimSpace(v.streamed) {
+			if v.streamed != "" {
+				v.note("(the answer is:)")
+			}
+			v.write(e.Text)
+		}
+		v.streamed = e.Text
+	case runtime.EventRoundStarted:
+		if e.Round > 1 && v.streamed != "" && !v.line {
+			v.note("")
+		}
+	default:
+		if s := eventLine(e); s != "" {
+			v.note(s)
+		}
+	}
+}
+
+// eventLine is what a person reads of an event; "" for those that say nothing on their own.
+func eventLine(e runtime.Event) string {
+	subject := e.Tool
+	if subject == "" {
+		subject = e.Action
+	}
+	switch e.Type {
+	case runtime.EventAccepted:
+		if e.Claimed {
+			return fmt.Sprintf("= %s is what an earlier try of the round has started; it is not started again", subject)
+		}
+	case runtime.EventRefused:
+		return fmt.Sprintf("✗ %s refused: %s (%s)", subject, e.Code, e.Code.Meaning())
+	case runtime.EventRetracted:
+		return fmt.Sprintf("✗ %s retracted: %s (%s)", subject, e.Code, e.Code.Meaning())
+	case runtime.EventDispatched:
+		if e.Early {
+			return fmt.Sprintf("▸ %s started while the model still writes (%s)", subject, e.ActionID)
+		}
+		return fmt.Sprintf("▸ %s (%s)", subject, e.ActionID)
+	case runtime.EventSettled:
+		mark := map[writ.ActionState]string{writ.Succeeded: "✓", writ.Indeterminate: "?", writ.Withheld: "–"}[e.State]
+		if mark == "" {
+			mark = "✗"
+		}
+		s := fmt.Sprintf("%s %s %s", mark, subject, e.State)
+		if e.State == writ.Indeterminate {
+			s += ": it may have happened; it will not be repeated"
+		}
+		if e.Failure != "" {
+			s += " (" + e.Failure + ")"
+		}
+		if e.Preview != "" {
+			s += ": " + strings.Join(strings.Fields(e.Preview), " ")
+		}
+		return s
+	case runtime.EventNotice:
+		if e.Tool != "" && e.Code == "tool_unavailable" {
+			return fmt.Sprintf("! %s is not usable: %s", e.Tool, e.Text)
+		}
+		return "! " + e.Text
+	}
+	return ""
+}
+
+func (v *textView) write(s string) {
+	fmt.Fprint(v.out, s)
+	v.streamed += s
+	if s != "" {
+		v.line = strings.HasSuffix(s, "\n")
+	}
+}
+
+// note prints a line on err, after ending the line that out stands in.
+func (v *textView) note(s string) {
+	if !v.line {
+		fmt.Fprintln(v.out)
+		v.line = true
+	}
+	if s != "" {
+		fmt.Fprintln(v.err, s)
+	}
+}
+
+func (v *textView) done() {
+	if !v.line {
+		fmt.Fprintln(v.out)
+		v.line = true
+	}
+}

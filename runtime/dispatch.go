@@ -1,0 +1,332 @@
+package runtime
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"writ"
+	"writ/admission"
+	"writ/internal/timeline"
+	"writ/store"
+)
+
+// flight is one tool call from its admission to its settlement. There is one dispatcher, and this is it: early and
+// ordinary calls, of every kind of tool, pass admit and fly and nothing else can cause an effect.
+type flight struct {
+	act    *action
+	id     string // action id
+	callID string
+
+	mu     sync.Mutex
+	result *timeline.Result // once settled
+}
+
+func (f *flight) state() writ.ActionState {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.result == nil {
+		return writ.Dispatched
+	}
+	return f.result.State
+}
+
+func (f *flight) preview(most int) string {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.result == nil {
+		return ""
+	}
+	return preview(*f.result, most)
+}
+
+// startEarly admits a detached call and starts it while the model streams on. Admissions keep their order; a refused
+// one is tried again in its ordinary place.
+func (r *round) startEarly(ctx context.Context, a *attempt, act *action) {
+	before, done := r.lastAdmission, make(chan struct{})
+	r.lastAdmission = done
+	r.early.Add(1)
+	go func() {
+		defer r.early.Done()
+		if before != nil {
+			<-before
+		}
+		f := r.admit(ctx, a, act, true)
+		close(done)
+		if f != nil {
+			r.fly(ctx, f)
+		}
+	}()
+}
+
+// admissionsDone waits until every early call has been admitted or refused.
+func (r *round) admissionsDone() {
+	if r.lastAdmission != nil {
+		<-r.lastAdmission
+	}
+}
+
+// admit records the call before anything happens. DURABLE. Nil means refused; the action then says why, unless it was
+// early.
+func (r *round) admit(ctx context.Context, a *attempt, act *action, early bool) *flight {
+	t := r.t
+	tool := act.tool
+	f := &flight{act: act, callID: a.callID(act.index)}
+	if _, replay := r.rowOf(f.callID); replay && early {
+		return nil
+	}
+	req := t.port.Request(f.callID, affordanceAddress(t.in.Agent.ID, tool.alias), contractAddress(tool.ID), boundaryAddress, []string{targetAddress(tool.ID)})
+	req.ArgumentDigest = act.arguments
+	slot := admission.Slot{Round: r.n, Attempt: a.n, Index: act.index, Tool: tool.ID, Fingerprint: act.fingerprint, Traits: tool.traitsFor(act.params), Early: early}
+	for {
+		dec := t.port.Admit(ctx, req, slot, func(row store.Action) []store.Block {
+			b := t.block(timeline.KindCall, timeline.Call{Tool: tool.ID, ToolCallID: f.callID, Round: r.n, Attempt: a.n, Index: act.index, Early: early, Params: act.params})
+			b.Key = "call:" + row.ID
+			return []store.Block{b}
+		})
+		switch {
+		case dec.Admitted:
+			f.id = dec.ActionID
+			act.flight = f
+			r.mu.Lock()
+			r.flights[f.id] = f
+			r.mu.Unlock()
+			return f
+		case early:
+			return nil
+		case dec.Refusal == writ.CodeConcurrencyLimitReached:
+			select {
+			case <-dec.Freed:
+				continue
+			case <-ctx.Done():
+			}
+		}
+		if ctx.Err() != nil {
+			act.refuse(writ.CodeInterrupted, "the turn was stopped before it ran")
+		} else {
+			act.refuse(dec.Refusal, dec.Refusal.Meaning())
+		}
+		return nil
+	}
+}
+
+func (r *round) rowOf(callID string) (store.Action, bool) {
+	for _, row := range r.t.port.Rows() {
+		if row.ToolCallID == callID {
+			return row, true
+		}
+	}
+	return store.Action{}, false
+}
+
+// fly takes the one grant, runs the effect once, and settles what really happened.
+func (r *round) fly(ctx context.Context, f *flight) {
+	t := r.t
+	tool := f.act.tool
+	if tool.slots != nil {
+		select {
+		case tool.slots <- struct{}{}:
+			defer func() { <-tool.slots }()
+		case <-ctx.Done():
+		}
+	}
+	if ctx.Err() != nil {
+		r.abandon(ctx, f, "interrupted", "not executed: the turn was stopped")
+		return
+	}
+	grant, receipt := t.port.Dispatch(ctx, f.id) // DURABLE
+	if !receipt.Accepted {
+		r.abandon(ctx, f, string(receipt.Code), "not executed: the ledger did not grant it")
+		return
+	}
+	f.act.a.tell(f, EventDispatched, nil)
+	if !grant.Start() {
+		r.abandon(ctx, f, "interrupted", "not executed: its grant was too old to start it")
+		return
+	}
+	result, err := r.call(ctx, f, grant) // WORLD
+	r.land(ctx, f, result, err)          // DURABLE
+}
+
+// call is the one place where an effect happens. It returns when the tool does, or a grace after its time is over.
+func (r *round) call(ctx context.Context, f *flight, grant *admission.Grant) (writ.Result, error) {
+	tool := f.act.tool
+	cctx, cancel := context.WithTimeout(ctx, tool.Limits.Timeout)
+	type answer struct {
+		res writ.Result
+		err error
+	}
+	done := make(chan answer, 1)
+	go func() {
+		defer func() {
+			if p := recover(); p != nil {
+				r.t.rt.cfg.Log.Error("tool panicked", "tool", tool.ID, "panic", p, "stack", string(debug.Stack()))
+				done <- answer{err: fmt.Errorf("the tool panicked: %v", p)}
+			}
+		}()
+		res, err := tool.set.Call(cctx, writ.Call{Tool: tool.Spec.Name, Params: f.act.params, ActionID: f.id, ToolCallID: f.callID,
+			IdempotencyKey: grant.Key(), Conversation: r.t.conv.ID, Turn: r.t.id})
+		done <- answer{res, err}
+	}()
+	select {
+	case a := <-done:
+		cancel()
+		return a.res, explain(cctx, ctx, a.err, tool.Limits.Timeout)
+	case <-cctx.Done():
+	}
+	grace := time.NewTimer(r.t.rt.cfg.CallGrace)
+	defer grace.Stop()
+	select {
+	case a := <-done:
+		cancel()
+		return a.res, explain(cctx, ctx, a.err, tool.Limits.Timeout)
+	case <-grace.C:
+	}
+	r.t.rt.late.Add(1)
+	go func() {
+		defer r.t.rt.late.Done()
+		defer cancel()
+		a := <-done
+		r.lateReport(ctx, f, a.res, a.err)
+	}()
+	return writ.Result{}, explain(cctx, ctx, cctx.Err(), tool.Limits.Timeout)
+}
+
+// errTimeout and errStopped class what ended a call whose outcome is then unknown.
+var (
+	errTimeout = errors.New("no answer in time")
+	errStopped = errors.New("stopped while it ran")
+)
+
+func explain(cctx, ctx context.Context, err error, limit time.Duration) error {
+	switch {
+	case err == nil || errors.Is(err, writ.ErrNotStarted):
+		return err
+	case ctx.Err() != nil:
+		return fmt.Errorf("%w: %v", errStopped, err)
+	case errors.Is(cctx.Err(), context.DeadlineExceeded):
+		return fmt.Errorf("%w: no answer within %s", errTimeout, limit)
+	}
+	return err
+}
+
+// land settles a call: row and result in one write. A lost answer is indeterminate, never failed, unless the
+// administrator declared that the tool has no effect.
+func (r *round) land(ctx context.Context, f *flight, res writ.Result, err error) {
+	out := timeline.Result{Tool: f.act.tool.ID, ToolCallID: f.callID}
+	switch {
+	case err == nil && !res.IsError:
+		out.State = writ.Succeeded
+	case err == nil:
+		out.State, out.Failure = writ.Failed, "tool_error"
+	case errors.Is(err, writ.ErrNotStarted):
+		out.State, out.Failure, out.Note = writ.Failed, "not_started", err.Error()
+	default:
+		out.State, out.Failure, out.Note = writ.Indeterminate, "connection_lost", err.Error()
+		if errors.Is(err, errTimeout) {
+			out.Failure = "timeout"
+		} else if errors.Is(err, errStopped) {
+			out.Failure = "interrupted"
+		}
+		if f.act.tool.traitsFor(f.act.params).Effect == writ.EffectNone {
+			out.State = writ.Failed
+		}
+	}
+	if err == nil {
+		r.t.fill(&out, res.Content)
+	}
+	var records []writ.Record
+	if f.act.tool.builtin && out.State == writ.Succeeded {
+		records = res.Records
+	}
+	r.settleFlight(ctx, f, out, records)
+}
+
+// abandon settles a call that was admitted and certainly not started.
+func (r *round) abandon(ctx context.Context, f *flight, reason, note string) {
+	out := timeline.Result{Tool: f.act.tool.ID, ToolCallID: f.callID, State: writ.Withheld, Failure: reason, Note: note}
+	r.settled(f, out, nil, func(block admission.Block) admission.Receipt { return r.t.port.Abandon(ctx, f.id, reason, block) })
+}
+
+func (r *round) settleFlight(ctx context.Context, f *flight, out timeline.Result, records []writ.Record) {
+	t := r.t
+	digest := ""
+	if len(out.Content) > 0 {
+		b, _ := json.Marshal(out.Content) // timeline content always marshals
+		digest = t.ledger.ResultDigest(b)
+	}
+	r.settled(f, out, records, func(block admission.Block) admission.Receipt {
+		if out.State == writ.Indeterminate {
+			return t.port.ReportUnknown(ctx, f.id, out.Failure, block)
+		}
+		return t.port.Complete(ctx, f.id, admission.Outcome{State: out.State, Failure: out.Failure, ResultDigest: digest}, block)
+	})
+}
+
+// settleTries bounds how often a settlement is written again when the ledger does not answer: losing an outcome is
+// worse than waiting for it.
+const settleTries = 3
+
+// settled writes a settlement and tells of it. When the ledger cannot take it, the turn cannot go on: the row stays
+// dispatched and the next start calls it indeterminate.
+func (r *round) settled(f *flight, out timeline.Result, records []writ.Record, write func(admission.Block) admission.Receipt) {
+	block := func(row store.Action) []store.Block {
+		out.State = row.State // abandoning settles as withheld or failed, as the row says
+		b := r.t.block(timeline.KindResult, out)
+		b.Key = timeline.ResultKey(row.ID)
+		blocks := []store.Block{b}
+		for _, rec := range records {
+			blocks = append(blocks, r.t.block(rec.Kind, rec.Body))
+		}
+		return blocks
+	}
+	var receipt admission.Receipt
+	for try := 1; ; try++ {
+		receipt = write(block)
+		if receipt.Accepted || receipt.Code != writ.CodeLedgerUnavailable || try == settleTries {
+			break
+		}
+	}
+	if !receipt.Accepted {
+		r.fail(fmt.Errorf("runtime: the outcome of %s could not be recorded: %s", f.id, receipt.Code))
+		return
+	}
+	f.mu.Lock()
+	f.result = &out
+	f.mu.Unlock()
+	f.act.a.tell(f, EventSettled, &out)
+}
+
+// tell tells of a flight; it may be called from any goroutine.
+func (a *attempt) tell(f *flight, typ EventType, res *timeline.Result) {
+	row, _ := a.r.t.port.Row(f.id)
+	e := Event{Type: typ, Round: a.r.n, Attempt: a.n, Index: &f.act.index, Action: writ.ActionCall, Tool: f.act.tool.ID, ActionID: f.id, ToolCallID: f.callID, Early: row.Early}
+	if res != nil {
+		e.State, e.Failure, e.Preview = res.State, res.Failure, preview(*res, 200)
+	}
+	a.r.t.emit(e)
+}
+
+// lateReport tells of an answer that came after the outcome had been recorded as unknown. The row stays as it is.
+func (r *round) lateReport(ctx context.Context, f *flight, res writ.Result, err error) {
+	text := fmt.Sprintf("%s (%s) answered after its outcome had been recorded as unknown: ", f.callID, f.act.tool.ID)
+	if err != nil {
+		text += "error: " + err.Error()
+	} else {
+		out := timeline.Result{State: writ.Succeeded, Content: timeline.Store(res.Content)}
+		if res.IsError {
+			out.State = writ.Failed
+		}
+		text += string(out.State) + " " + preview(out, 2000)
+	}
+	b := r.t.block(timeline.KindNotice, timeline.Notice{Code: "late_report", Message: text})
+	b.ActionID = f.id
+	batch := &store.Batch{ID: r.t.rt.cfg.NewID("b_"), Time: r.t.rt.cfg.Now(), Blocks: []store.Block{b}}
+	if err := store.Commit(context.WithoutCancel(ctx), r.t.rt.cfg.Store, batch); err != nil {
+		r.t.rt.cfg.Log.Error("a late report could not be written", "action", f.id, "error", err)
+	}
+}

@@ -1,0 +1,105 @@
+package runtime
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"writ"
+	"writ/internal/timeline"
+	"writ/store"
+)
+
+// fill puts a tool's content into a result. A text larger than the agent shows goes to the workspace whole; the result
+// keeps its beginning and the ref.
+func (t *turn) fill(out *timeline.Result, content []writ.Content) {
+	limit := t.in.Agent.MaxResultChars
+	kept := make([]writ.Content, 0, len(content))
+	for i, c := range content {
+		data, ext := []byte(c.Text), "txt"
+		switch c.Kind {
+		case writ.ContentJSON:
+			data, ext = c.JSON, "json"
+		case writ.ContentText:
+		case writ.ContentBlob:
+			kept = append(kept, t.blob(out, i, c))
+			continue
+		default:
+			kept = append(kept, c)
+			continue
+		}
+		if utf8.RuneCount(data) <= limit {
+			kept = append(kept, c)
+			continue
+		}
+		ref, err := t.ws.Offload(out.ToolCallID+"."+ext, data)
+		if err != nil {
+			ref = "(it could not be stored: " + err.Error() + ")"
+		} else if out.Ref == "" {
+			out.Ref = ref
+		}
+		head := clip(strings.ToValidUTF8(string(data[:min(len(data), limit)]), "\uFFFD"), limit/2)
+		kept = append(kept, writ.Content{Kind: writ.ContentText, Text: fmt.Sprintf("%s\n[%d bytes in all; this is the beginning. The whole is at %s; read parts of it with react.read]", head, len(data), ref)})
+	}
+	out.Content = timeline.Store(kept)
+}
+
+// inlineBlob bounds the bytes of an image that stand on the timeline itself.
+const inlineBlob = 1 << 20
+
+// blob keeps small images inline; everything else binary goes to the workspace.
+func (t *turn) blob(out *timeline.Result, i int, c writ.Content) writ.Content {
+	if strings.HasPrefix(c.MIME, "image/") && len(c.Data) <= inlineBlob {
+		return c
+	}
+	ref, err := t.ws.Offload(fmt.Sprintf("%s.%d.bin", out.ToolCallID, i), c.Data)
+	if err != nil {
+		return writ.Content{Kind: writ.ContentText, Text: fmt.Sprintf("(%d bytes of %s could not be stored: %v)", len(c.Data), c.MIME, err)}
+	}
+	if out.Ref == "" {
+		out.Ref = ref
+	}
+	return writ.Content{Kind: writ.ContentLink, URI: ref, MIME: c.MIME, Name: c.Name}
+}
+
+// preview is the beginning of a result, for a person.
+func preview(v timeline.Result, most int) string {
+	var b strings.Builder
+	for _, c := range v.Content {
+		switch {
+		case b.Len() > most:
+		case c.Kind == writ.ContentText:
+			b.WriteString(strings.ToValidUTF8(c.Text, "\uFFFD") + " ")
+		case c.Kind == writ.ContentJSON:
+			b.Write(c.JSON)
+			b.WriteByte(' ')
+		default:
+			fmt.Fprintf(&b, "(%s %s) ", c.Kind, c.MIME)
+		}
+	}
+	s := strings.TrimSpace(b.String())
+	if s == "" {
+		s = v.Note
+	}
+	return clip(s, most)
+}
+
+// closingBlock is the result of an action that the end of its invocation has settled.
+func (t *turn) closingBlock(row store.Action) []store.Block {
+	b := timeline.New(row.Conversation, row.Turn, timeline.KindResult, t.rt.cfg.Now(), closingResult(row))
+	b.Key = timeline.ResultKey(row.ID)
+	return []store.Block{b}
+}
+
+func closingResult(row store.Action) timeline.Result {
+	out := timeline.Result{Tool: row.Tool, ToolCallID: row.ToolCallID, State: row.State, Failure: row.Failure}
+	switch row.State {
+	case writ.Withheld:
+		out.Note = "not executed: the run ended before it was started"
+	case writ.Failed:
+		out.Note = "the run ended before an answer came; the tool has no effect"
+	case writ.Indeterminate:
+		out.Note = "the run ended after it was started and before an answer came"
+	}
+	return out
+}

@@ -1,0 +1,247 @@
+package runtime
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"writ"
+	"writ/admission"
+	"writ/config"
+	"writ/internal/prompt"
+	"writ/internal/timeline"
+	"writ/internal/workspace"
+	"writ/store"
+)
+
+// turn is one activation of an agent on a conversation: built fresh from durable state, thrown away after.
+type turn struct {
+	rt      *Runtime
+	in      Input
+	conv    store.Conversation
+	id      string
+	started time.Time
+
+	agent    *Agent
+	ws       *workspace.Workspace
+	builtins *builtins
+	ledger   *admission.Ledger
+	port     *admission.Port
+	render   *prompt.Renderer
+	prefix   *prompt.Prefix
+	usage    writ.Usage
+	rounds   int
+
+	sinkMu sync.Mutex
+	sink   Sink
+}
+
+// ending is how a turn ends, with the blocks that its last write adds.
+type ending struct {
+	state   string // empty: another round follows
+	reason  string
+	answer  *timeline.Answer
+	written bool // the answer is on the timeline already
+	again   bool // an action beside the answer did not succeed: exactly one more round may correct it
+	blocks  []store.Block
+}
+
+func (t *turn) build(ctx context.Context) error {
+	cfg := t.in.Agent
+	t.builtins = newBuiltins(t)
+	conns := append([]Connection{{Config: config.Connection{Alias: workspace.Alias}, Tools: t.builtins, Effects: builtinEffects}}, t.in.Connections...)
+	agent, err := build(ctx, cfg, conns, &t.rt.schemas)
+	if err != nil {
+		return err
+	}
+	t.agent = agent
+	t.ledger = t.rt.ledgerFor(cfg.StartWithin)
+	t.render = prompt.NewRenderer(cfg.Dialect, agent.vendorName)
+	if t.port, err = t.ledger.Open(t.invocation()); err != nil {
+		return err
+	}
+	return t.sync(ctx)
+}
+
+// run goes round after round until there is an answer or nothing more may be done, and makes the end durable.
+func (t *turn) run(ctx context.Context) (Outcome, error) {
+	t.emit(Event{Type: EventTurnStarted, Conversation: t.conv.ID, Agent: t.in.Agent.ID})
+	for _, p := range t.agent.Problems {
+		t.emit(Event{Type: EventNotice, Code: "tool_unavailable", Tool: p.Tool, Text: p.Message})
+	}
+	end, err := t.loop(ctx)
+	if err != nil {
+		return Outcome{Conversation: t.conv.ID, Turn: t.id, State: store.TurnFailed, Reason: err.Error(), Usage: t.usage}, t.abort(ctx, err)
+	}
+	return t.end(ctx, end)
+}
+
+func (t *turn) loop(ctx context.Context) (ending, error) {
+	limit := t.in.Agent.MaxRounds
+	var shown *ending // an answer that one more round may correct
+	for n := 1; ; n++ {
+		if err := t.sync(ctx); err != nil {
+			return ending{}, err
+		}
+		t.rounds = n
+		r := &round{t: t, n: n, answerOnly: n > limit}
+		end, err := r.run(ctx)
+		switch {
+		case err != nil:
+			return ending{}, err
+		case end.state == store.TurnAnswered, end.state != "" && shown == nil:
+			return end, nil
+		case shown != nil: // the one more round gave no answer of its own: the shown one stands
+			return ending{state: store.TurnAnswered, answer: shown.answer, written: true, blocks: end.blocks}, nil
+		case end.again:
+			shown = &end
+		case r.answerOnly:
+			return ending{state: store.TurnNoAnswer, reason: fmt.Sprintf("no answer within %d rounds", limit)}, nil
+		}
+	}
+}
+
+// end settles whatever is open, and writes the turn's end with it in one batch.
+func (t *turn) end(ctx context.Context, e ending) (Outcome, error) {
+	out := Outcome{Conversation: t.conv.ID, Turn: t.id, State: e.state, Reason: e.reason, Rounds: t.rounds, Usage: t.usage}
+	now := t.rt.cfg.Now()
+	b := &store.Batch{Blocks: e.blocks, Turns: []store.TurnWrite{{Expect: store.TurnRunning, Turn: store.Turn{ID: t.id, State: e.state, Reason: e.reason, Ended: now}}}}
+	if e.answer != nil {
+		out.Answer = e.answer.Text
+		if !e.written {
+			b.Blocks = append(b.Blocks, t.block(timeline.KindAnswer, *e.answer))
+		}
+	}
+	b.Blocks = append(b.Blocks, t.block(timeline.KindTurnEnd, timeline.TurnEnd{State: e.state, Reason: e.reason}))
+	t.port.Drain()
+	if err := t.port.Close(ctx, b, t.closingBlock); err != nil {
+		return out, fmt.Errorf("runtime: ending turn %s: %w", t.id, err)
+	}
+	if e.answer != nil {
+		t.emit(Event{Type: EventAnswer, Text: e.answer.Text, Followups: e.answer.Followups})
+	}
+	t.emit(Event{Type: EventTurnEnded, TurnState: e.state, Reason: e.reason, Usage: &t.usage})
+	return out, nil
+}
+
+// abort ends a turn whose store did not do what it must. When even the end cannot be written the turn stays open, and
+// the next start recovers it by the restart rules.
+func (t *turn) abort(ctx context.Context, cause error) error {
+	_, err := t.end(ctx, ending{state: store.TurnFailed, reason: "internal error"})
+	t.rt.cfg.Log.Error("turn failed", "turn", t.id, "error", cause)
+	if err != nil {
+		return errors.Join(cause, err)
+	}
+	return cause
+}
+
+// sync reads what is new on the timeline: the prompt is rendered from durable state only.
+func (t *turn) sync(ctx context.Context) error {
+	blocks, err := t.rt.cfg.Store.Blocks(context.WithoutCancel(ctx), t.conv.ID, t.render.Seq(), 0)
+	if err != nil {
+		return fmt.Errorf("runtime: reading timeline: %w", err)
+	}
+	for _, b := range blocks {
+		if err := t.render.Add(b); err != nil {
+			return fmt.Errorf("runtime: %w", err)
+		}
+	}
+	return nil
+}
+
+// write appends blocks under the turn's fence.
+func (t *turn) write(ctx context.Context, blocks ...store.Block) error {
+	if len(blocks) == 0 {
+		return nil
+	}
+	b := &store.Batch{ID: t.rt.cfg.NewID("b_"), Time: t.rt.cfg.Now(), Blocks: blocks,
+		Fence: &store.Fence{Conversation: t.conv.ID, Token: t.conv.LeaseToken}}
+	if err := store.Commit(context.WithoutCancel(ctx), t.rt.cfg.Store, b); err != nil {
+		return fmt.Errorf("runtime: writing timeline: %w", err)
+	}
+	return nil
+}
+
+func (t *turn) block(kind string, body any) store.Block {
+	return timeline.New(t.conv.ID, t.id, kind, t.rt.cfg.Now(), body)
+}
+
+func (t *turn) emit(e Event) {
+	t.sinkMu.Lock()
+	defer t.sinkMu.Unlock()
+	e.Turn, e.Time = t.id, t.rt.cfg.Now()
+	t.sink(e)
+}
+
+// announce says what is true now.
+func (t *turn) announce(r *round, attempt int) string {
+	cfg := t.in.Agent
+	a := prompt.Announce{Round: min(r.n, cfg.MaxRounds), MaxRounds: cfg.MaxRounds, Attempt: attempt, Last: r.n >= cfg.MaxRounds,
+		AnswerOnly: r.answerOnly, Elapsed: t.rt.cfg.Now().Sub(t.started), InputTokens: t.usage.Input + t.usage.CacheRead + t.usage.CacheWrite,
+		OutputTokens: t.usage.Output, Now: t.rt.cfg.Now(), Plans: t.render.Plans(), Unknown: t.render.Unknown()}
+	const most = 40
+	for _, e := range t.ws.Map(most) {
+		a.Workspace = append(a.Workspace, fmt.Sprintf("%s (%d bytes)", e.Ref, e.Size))
+	}
+	for _, p := range r.priors {
+		a.Started = append(a.Started, fmt.Sprintf("%s %s %s: %s", p.row.ToolCallID, p.row.Tool, clip(string(p.call.Params), 500), p.now(r).State))
+	}
+	for _, p := range t.agent.Problems {
+		a.Quarantined = append(a.Quarantined, p.Tool+": "+p.Message)
+	}
+	return a.Text()
+}
+
+// Addresses of the implicit authoring that is derived from an agent's tool connections (docs/ledger.md).
+const (
+	boundaryAddress = "participant.observation-boundary.conversation"
+	observation     = "conversation"
+)
+
+func participantAddress(agent string) string { return "participant." + segment(agent) }
+
+func affordanceAddress(agent, alias string) string {
+	return "participant.behavior-specification." + segment(agent) + ".tool-affordance." + segment(alias)
+}
+
+func contractAddress(tool string) string {
+	alias, name, _ := strings.Cut(tool, ".")
+	return "participant.action-contract." + segment(alias) + "." + segment(name)
+}
+
+func targetAddress(tool string) string { return "tool." + tool }
+
+// segment is one part of a compiled address: lower case letters, digits, "_" and "-", not empty, at most 64.
+func segment(s string) string {
+	s = strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' || r == '-':
+			return r
+		}
+		return '-'
+	}, strings.ToLower(s))
+	s = strings.TrimLeft(s, "_-")
+	if s == "" {
+		s = "x"
+	}
+	return s[:min(len(s), 64)]
+}
+
+// invocation derives the port's bounds: one affordance per connection, one contract per callable, the tool itself the
+// target, the conversation the scope.
+func (t *turn) invocation() admission.Invocation {
+	cfg := t.in.Agent
+	inv := admission.Invocation{ID: t.id, Tenant: t.rt.cfg.Tenant, Conversation: t.conv.ID, Participant: participantAddress(cfg.ID),
+		Implementation: "participant.implementation." + cfg.Digest[:min(16, len(cfg.Digest))], Scope: t.conv.ID, LeaseToken: t.conv.LeaseToken,
+		Observation: observation, PolicyDigest: cfg.Digest,
+		Limits: admission.Limits{Total: (cfg.MaxRounds + 1) * cfg.MaxActionsPerRound * (cfg.MaxRepairs + 1), Concurrent: max(cfg.MaxActionsPerRound, cfg.MaxConcurrentActions)}}
+	inv.Limits.Total = max(inv.Limits.Total, inv.Limits.Concurrent)
+	for _, tool := range t.agent.Tools() {
+		inv.Bindings = append(inv.Bindings, admission.Binding{Affordance: affordanceAddress(cfg.ID, tool.alias), Contract: contractAddress(tool.ID),
+			Boundary: boundaryAddress, Targets: []string{targetAddress(tool.ID)}})
+	}
+	return inv
+}
