@@ -88,7 +88,8 @@ func (o *Overseer) full(v Verdict) *Verdict {
 		return nil
 	}
 	last := o.accepted[len(o.accepted)-1]
-	r := v.refuse(writ.CodeTooManyActions, last, "a round takes at most %d actions, and %d stand already, the last %s. Next: send it in the next round",
+	r := v.refuse(writ.CodeTooManyActions, last, "a round takes at most %d actions, and %d stand already, the last %s. "+
+		"Next: send it in the next round",
 		o.cfg.MaxActions, len(o.accepted), last.sibling().subject())
 	return &r
 }
@@ -99,7 +100,8 @@ func (o *Overseer) judgeFinal(v Verdict) Verdict {
 	}
 	for _, s := range o.accepted {
 		if s.final() {
-			return v.refuse(writ.CodeSecondFinal, s, "the round has its final answer already, %s. Next: give one final answer", s.sibling().subject())
+			return v.refuse(writ.CodeSecondFinal, s, "the round has its final answer already, %s. Next: give one final answer",
+				s.sibling().subject())
 		}
 	}
 	for _, s := range o.accepted {

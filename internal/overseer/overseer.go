@@ -132,7 +132,8 @@ func New(cfg Config) *Overseer {
 func (o *Overseer) Feed(e stream.Event, out func(Output) bool) bool {
 	g := &giver{out: out}
 	switch e.Kind {
-	case stream.ActionOpened, stream.ActionIdentified, stream.Notes, stream.Answer, stream.Argument, stream.ArgumentClosed, stream.ActionClosed:
+	case stream.ActionOpened, stream.ActionIdentified, stream.Notes, stream.Answer, stream.Argument,
+		stream.ArgumentClosed, stream.ActionClosed:
 		o.action(e, g)
 	case stream.Text:
 		o.prose.add(e, o.neutral(), g)
@@ -222,21 +223,25 @@ func (o *Overseer) advance(g *giver) {
 	}
 }
 
-// refused stops the round, unless it is to go on. What was cut off stops nothing: the generation is over, and what had
-// closed before still gets its verdict.
+// refused stops the round, unless it is to go on. Only what the overseer itself refuses stops it: what follows was
+// written on a premise that does not hold. A malformed or cut action, or new arguments for a row that stands, says
+// nothing about its siblings, which keep their places.
 func (o *Overseer) refused(code writ.Code) {
-	if !o.cfg.Continue && code != writ.CodeTruncated {
+	switch code {
+	case writ.CodeTruncated, writ.CodeInvalidAction, writ.CodeArgumentsUnparsable, writ.CodeRequestConflict:
+		return
+	}
+	if !o.cfg.Continue {
 		o.stopped = true
 	}
 }
 
 // settle passes a judged action on when it has closed. One that was accepted and is malformed after all leaves the
-// accepted list; that too is a refusal.
+// accepted list; its siblings go on.
 func (o *Overseer) settle(it *item, g *giver) {
 	if s := o.standing(it.index); s != nil {
 		if it.decision.Problem != nil {
 			o.Retract(it.index)
-			o.refused(it.decision.Problem.Code)
 		} else if s.writing && s.row == nil {
 			t, _ := o.lookup(it.tool)
 			s.write(o, values(it.decision.Params, t.Paths.Writes))

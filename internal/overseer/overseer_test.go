@@ -199,7 +199,7 @@ func TestVerdicts(t *testing.T) {
 		{"neutral after final, then a read", final("exit", "") + call("n.a", "{}") + call("x.b", "{}"), Config{}, "verdict 0 ok\nverdict 1 n.a ok\nverdict 2 x.b non_neutral_after_final against 0"},
 		{"second final", final("complete", "x") + final("exit", ""), Config{}, "verdict 0 ok\nverdict 1 second_final against 0"},
 		{"malformed first, then valid ones with their own index", `<channel:action>{"action":</channel:action>` + call("n.a", "{}"), Config{Continue: true}, "verdict 0 arguments_unparsable\nverdict 1 n.a ok"},
-		{"malformed, stop", `<channel:action>{}</channel:action>` + call("n.a", "{}"), Config{}, "verdict 0 invalid_action"},
+		{"malformed does not stop", `<channel:action>{}</channel:action>` + call("n.a", "{}"), Config{}, "verdict 0 invalid_action\nverdict 1 n.a ok"},
 		{"cut before its identity", call("n.a", "{}") + `<channel:action>{"action":"call_`, Config{}, "verdict 0 n.a ok\nverdict 1 truncated"},
 
 		{"same target", call("w.file", `{"path":"a/./b.txt"}`) + call("w.file", `{"path":"a/b.txt"}`), Config{}, "verdict 0 w.file ok\nverdict 1 w.file same_target against 0"},
@@ -226,7 +226,14 @@ func TestVerdicts(t *testing.T) {
 			for _, n := range []int{1, 7, 1 << 20} {
 				l, o := judge(c.cfg, n, writ.FinishStop, c.in)
 				equal(t, l.without("notes", "arg", "answer", "closed", "ended"), c.want)
-				refused := strings.Count(c.want, "\n")+1 > strings.Count(c.want, " ok") && !strings.Contains(c.want, "truncated")
+				refused := false // by the overseer itself; what is malformed or cut stops nothing
+				for line := range strings.Lines(c.want) {
+					own := !strings.Contains(line, " ok")
+					for _, code := range []writ.Code{writ.CodeTruncated, writ.CodeInvalidAction, writ.CodeArgumentsUnparsable, writ.CodeRequestConflict} {
+						own = own && !strings.Contains(line, string(code))
+					}
+					refused = refused || own
+				}
 				if o.Stopped() != (refused && !c.cfg.Continue) {
 					t.Errorf("stopped = %v", o.Stopped())
 				}
@@ -291,7 +298,10 @@ func TestGates(t *testing.T) {
 			verdict 0 ok
 			answer 0 "by"
 			closed 0 arguments_unparsable
-			ended cut`, Config{}},
+			verdict 1 n.a ok
+			notes 1 "N"
+			closed 1
+			ended stop`, Config{}},
 		{"malformed after it was accepted leaves the list", `<channel:action>{"action":"call_tool","tool_call":{"tool_id":"u.a","params":7}}</channel:action>` + call("x.b", "{}"), `
 			verdict 0 u.a ok
 			closed 0 arguments_unparsable
