@@ -143,7 +143,7 @@ func (c *checker) modelsOf(a *Agent, r *resolver) {
 		a.Model = c.parseModel(text)
 	}
 	if a.Model.IsZero() {
-		c.report.warnf(a.Pos, "set react.model to PROVIDER/MODEL or recorded:FILE", "agent %s has no model and cannot run", a.ID)
+		c.report.warnf(a.Pos, "set react.model to PROVIDER/MODEL or recorded:FILE, or run it with --model", "agent %s has no model", a.ID)
 	}
 }
 

@@ -96,6 +96,12 @@ func (a *app) explain(f *explainFlags, args []string) error {
 	if err != nil {
 		return refused("", err)
 	}
+	for i, e := range round.Actions {
+		alias, _, _ := strings.Cut(e.Tool, ".")
+		if c, ok := agent.Connection(alias); ok && !c.Active && e.Decision == "accepted" {
+			round.Actions[i].Reason += "; but " + c.Reason + ": a run answers " + string(writ.CodeUnknownTool)
+		}
+	}
 	return a.printExplained(f, round)
 }
 

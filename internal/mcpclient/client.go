@@ -220,8 +220,8 @@ func (c *Client) callOnce(ctx context.Context, s *session, params *mcp.CallToolP
 	sent, answered, result, rpcErr, unread := x.snapshot()
 	switch {
 	case answered && unread != "":
-		return writ.ErrorResult("the tool answered, but its result cannot be used: %s (limit %d bytes, %d levels). "+
-			"What the call did has been done.", unread, c.cfg.MaxResult, maxDepth), true, nil
+		// Whether it was a success is in the answer that could not be kept.
+		return res, true, fmt.Errorf("the tool answered, but it could not be kept: %s (limit %d bytes, %d levels)", unread, c.cfg.MaxResult, maxDepth)
 	case answered && rpcErr != nil:
 		return writ.ErrorResult("the server refused the call: %s (code %d)", rpcErr.Message, rpcErr.Code), true, nil
 	case answered:

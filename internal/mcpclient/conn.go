@@ -143,7 +143,7 @@ func (c *conn) Write(ctx context.Context, msg jsonrpc.Message) error {
 	select {
 	case w := <-o.result:
 		// Not one byte: the server cannot know of it. Part of a line: nobody can swear that it did not act on it.
-		x.setSent(false)
+		x.setSent(w.n > 0 || w.err == nil)
 		return w.err
 	case <-ctx.Done():
 		x.setSent(true)

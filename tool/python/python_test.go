@@ -254,8 +254,9 @@ func TestResults(t *testing.T) {
 		t.Error("a large result is cut")
 	}
 	small := start(t, "rich.py", func(c *Config) { c.MaxResult = 1 << 20 })
-	if res := call(t, small, "make", `{"kind":"huge","n":8000000}`); !res.IsError || !strings.Contains(text(t, res), "too large") {
-		t.Errorf("%.200v", res)
+	_, err := small.Call(t.Context(), writ.Call{Tool: "make", Params: json.RawMessage(`{"kind":"huge","n":8000000}`)})
+	if err == nil || errors.Is(err, writ.ErrNotStarted) || !strings.Contains(err.Error(), "too large") {
+		t.Errorf("an answer that is too large: %v", err)
 	}
 }
 
@@ -301,6 +302,9 @@ func TestPrintsDoNotBreakTheProtocol(t *testing.T) {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("%q is missing in the log: %s", want, log.String())
 		}
+	}
+	if strings.Contains(log.String(), "not the protocol") {
+		t.Errorf("a print reached the protocol's own pipe: %s", log.String())
 	}
 }
 
