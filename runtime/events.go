@@ -61,3 +61,9 @@ type Event struct {
 
 // Sink receives events in order, from one goroutine at a time. It must not block for long: the turn waits for it.
 type Sink func(Event)
+
+// EventTypes lists the types in the order of a turn.
+func EventTypes() []EventType {
+	return []EventType{EventTurnStarted, EventRoundStarted, EventThinkingDelta, EventNotesDelta, EventActionOpened, EventAccepted, EventRefused,
+		EventRetracted, EventDispatched, EventSettled, EventAnswerDelta, EventAnswerReset, EventAnswer, EventNotice, EventUsage, EventTurnEnded}
+}

@@ -32,7 +32,6 @@ type decision struct {
 	closed        [fieldCount]byte // first byte of every closed field; 0 when it has not closed
 	params, ended int              // the parameters are body.buf[params:ended]
 	followups     []string
-	dropped       []string
 	identified    bool
 }
 

@@ -369,8 +369,8 @@ func (s *scanner) endString(n int) *Problem {
 	s.state = wantColon
 	depth := len(s.frames)
 	if !s.keys.add(&s.frames[depth-1], s.buf) {
-		return &Problem{Code: s.sink.twice(depth), Offset: s.base + n, Message: fmt.Sprintf("the key %q stands twice in one object", clip(string(s.buf), 64)),
-			Hint: "send every key once"}
+		return &Problem{Code: s.sink.twice(depth), Offset: s.base + n, Hint: "send every key once",
+			Message: fmt.Sprintf("the key %q stands twice in one object", clip(string(s.buf), 64))}
 	}
 	s.sink.key(depth, s.buf)
 	return nil

@@ -198,8 +198,8 @@ func (c *nativeCall) open(id, name string) {
 	switch {
 	case name == "" || name == c.name || c.closed:
 	case c.name != "":
-		c.refuse(&Problem{Code: writ.CodeInvalidAction, Message: fmt.Sprintf("its block names two tools, %q and %q", clip(c.name, 64), clip(name, 64)),
-			Hint: "send each call in a block of its own"})
+		c.refuse(&Problem{Code: writ.CodeInvalidAction, Hint: "send each call in a block of its own",
+			Message: fmt.Sprintf("its block names two tools, %q and %q", clip(c.name, 64), clip(name, 64))})
 	default:
 		c.name = name
 		c.out.out(Event{Kind: ActionIdentified, Index: c.args.index, Action: writ.ActionCall, Tool: name})

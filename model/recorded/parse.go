@@ -254,7 +254,8 @@ func whole(kind writ.ModelEventKind, n int, text, signature string, ends bool) [
 type parts struct {
 	dialect writ.Dialect
 	blocks  map[int]*block
-	next    int // the highest block number so far
+	next    int          // the highest block number so far
+	given   map[int]bool // numbers that some part of the round gives itself
 	calls   bool
 	steps   []step
 }
@@ -270,6 +271,7 @@ func (p *parts) parse(list node) []step {
 	if list.kind != "a list" {
 		fail(list.pos, "write one entry for each part", "parts must be a list, not %s", list.kind)
 	}
+	p.given = givenNumbers(list)
 	for _, n := range list.items {
 		f := object(n, "a part", "thinking", "text", "open", "args", "close", "wait", "block", "signature", "unclosed")
 		var kinds []string
@@ -284,6 +286,25 @@ func (p *parts) parse(list node) []step {
 		p.part(kinds[0], f)
 	}
 	return p.steps
+}
+
+// givenNumbers finds the block numbers that the parts give, so that a part without one is in nobody's way.
+func givenNumbers(list node) map[int]bool {
+	out := map[int]bool{}
+	var walk func(n node)
+	walk = func(n node) {
+		for _, it := range n.items {
+			walk(it)
+		}
+		for _, m := range n.entries {
+			if v, err := strconv.Atoi(m.value.text); m.key == "block" && err == nil {
+				out[v] = true
+			}
+			walk(m.value)
+		}
+	}
+	walk(list)
+	return out
 }
 
 func (p *parts) part(kind string, f fields) {
@@ -306,7 +327,11 @@ func (p *parts) part(kind string, f fields) {
 }
 
 func (p *parts) prose(kind string, f fields) {
-	n := f.number("block", p.next+1, 0, maxBlock)
+	free := p.next + 1
+	for p.given[free] {
+		free++
+	}
+	n := f.number("block", free, 0, maxBlock+len(p.given))
 	if p.blocks[n] != nil {
 		fail(f.get("block").pos, "use another number", "block %d stands twice in a round", n)
 	}

@@ -79,7 +79,7 @@ func TestHostileInput(t *testing.T) {
 		{"args after close", head + "  - parts: [{open: {block: 1, tool: a.b}}, {close: {block: 1}}, {args: {block: 1, text: x}}]\n", `r.yaml:4:80: args of block 1, which was closed`},
 		{"open twice", head + "  - parts: [{open: {block: 1, tool: a.b}}, {open: {block: 1}}]\n", `r.yaml:4:59: block 1 is open (hint: close it first; only a call without a tool yet may be opened again, to name it)`},
 		{"open again after close", head + "  - parts: [{open: {block: 1}}, {close: {block: 1}}, {open: {block: 1}}]\n", `r.yaml:4:69: block 1 stands twice in a round (hint: use another number)`},
-		{"text in a block that is taken", head + "  - parts: [{text: a}, {text: b, block: 0}]\n", `r.yaml:4:41: block 0 stands twice in a round (hint: use another number)`},
+		{"text in a block that is taken", head + "  - parts: [{text: a, block: 0}, {text: b, block: 0}]\n", `r.yaml:4:51: block 0 stands twice in a round (hint: use another number)`},
 		{"no block", head + "  - parts: [{open: {tool: a.b}}]\n", `r.yaml:4:20: open has no "block" (hint: add block:)`},
 		{"no text", head + "  - parts: [{open: {block: 0}}, {args: {block: 0}}]\n", `r.yaml:4:40: args has no "text" (hint: add text:)`},
 		{"a negative block", head + "  - parts: [{close: {block: -1}}]\n", `r.yaml:4:29: block must be from 0 to 1048576, not -1`},
