@@ -26,7 +26,8 @@ func (p *Port) Drain() {
 // Close ends the port. What was never dispatched becomes withheld, what was dispatched without an outcome becomes
 // indeterminate, in the batch that extra starts (the invocation's own end); block makes the result block of each. It
 // is idempotent. After it every method answers invocation_closed; after an error the port only takes settlements, and
-// Close may be called again: when the earlier write did take place after all, it stands. extra itself is not changed.
+// Close may be called again: when the earlier write did take place after all, it stands. Grants that have not been used
+// are used up. extra itself is not changed.
 func (p *Port) Close(ctx context.Context, extra *store.Batch, block Block) error {
 	p.life.Lock()
 	defer p.life.Unlock()
@@ -34,6 +35,11 @@ func (p *Port) Close(ctx context.Context, extra *store.Batch, block Block) error
 		return nil
 	}
 	p.phase = draining // whatever comes of it: a turn whose end may be durable admits nothing more
+	for _, rec := range p.order {
+		if rec.grant != nil {
+			rec.grant.used.Store(true) // and nothing starts after its row was settled
+		}
+	}
 	if err := p.close(context.WithoutCancel(ctx), extra, block); err != nil {
 		return fmt.Errorf("admission: closing invocation %s: %w", p.inv.ID, err)
 	}

@@ -33,6 +33,8 @@ type flaky struct {
 	blind  atomic.Bool // Applied fails
 	deaf   atomic.Bool // Actions fails
 	writes atomic.Int64
+	// reading, when set, is called once rows have been read and before they are returned.
+	reading func()
 
 	mu   sync.Mutex
 	last *store.Batch // the newest that was written
@@ -71,7 +73,11 @@ func (f *flaky) Actions(ctx context.Context, q store.ActionFilter) ([]store.Acti
 	if f.deaf.Load() {
 		return nil, errStore
 	}
-	return f.Fault.Actions(ctx, q)
+	rows, err := f.Fault.Actions(ctx, q)
+	if f.reading != nil {
+		f.reading()
+	}
+	return rows, err
 }
 
 // faulty is how one write goes wrong.
@@ -255,7 +261,7 @@ func (w *world) everything() string {
 	return fmt.Sprintf("%+v\n%+v\n%+v\n%+v", c, open, w.rows(), w.blocks())
 }
 
-// settled reports the state of the only row.
+// state is what the store says of a row; "" when there is none.
 func (w *world) state(id string) writ.ActionState {
 	row, err := w.mem.Action(ctx, id)
 	if err != nil {

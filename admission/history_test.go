@@ -79,6 +79,11 @@ func record(r *rand.Rand, callers, each int) []porcupine.Operation {
 			<-begin
 			for _, o := range plan {
 				from := clock.Add(1)
+				// Who has no id yet can only name an action that is none. Restart writes behind the port's back, so
+				// between an admission's write and its return the store knows of an action and the port does not.
+				if _, known := p.Lookup(o.call); !known && o.name != "admit" {
+					o.call = "none"
+				}
 				got := inHistory(w, p, o)
 				to := clock.Add(1)
 				mu.Lock()
@@ -113,7 +118,9 @@ func inHistory(w *world, p *admission.Port, o op) answer {
 // porcupineModel is the reference model as the checker wants it: states are values.
 func porcupineModel(n next) porcupine.Model {
 	return porcupine.Model{
-		Init: func() any { return &model{next: n, phase: "open", limits: admission.Limits{Total: 100, Concurrent: 100}} },
+		Init: func() any {
+			return &model{next: n, phase: "open", limits: admission.Limits{Total: 100, Concurrent: 100}}
+		},
 		Step: func(state, input, output any) (bool, any) {
 			m, o, got := state.(*model).clone(), input.(op), output.(answer)
 			switch o.name {

@@ -29,6 +29,7 @@ type record struct {
 	mu     sync.Mutex
 	row    store.Action
 	digest string // of the request
+	grant  *Grant // once dispatched
 	free   bool   // guarded by Port.mu: settled, and no longer counted as running
 }
 
@@ -216,8 +217,8 @@ func (g *Grant) ActionID() string { return g.action }
 // Key is the action's idempotency key.
 func (g *Grant) Key() string { return g.key }
 
-// Start uses the grant up, right before the effect. It reports false for a nil or zero grant, for a second use, and
-// when the grant is older than start_within: then nothing may be started, now or later.
+// Start uses the grant up, right before the effect. It reports false for a nil or zero grant, for a second use, once
+// the port is being closed, and when the grant is older than start_within: then nothing may be started, now or later.
 func (g *Grant) Start() bool {
 	if g == nil || g.now == nil || !g.used.CompareAndSwap(false, true) {
 		return false
@@ -245,7 +246,8 @@ func (p *Port) Dispatch(ctx context.Context, actionID string) (*Grant, Receipt) 
 	if c := p.write(ctx, rec, row, writ.Admitted, nil); c != "" {
 		return nil, Receipt{Code: c}
 	}
-	return &Grant{action: actionID, key: row.IdempotencyKey, given: given, within: p.l.cfg.StartWithin, now: p.l.cfg.Now}, Receipt{Accepted: true}
+	rec.grant = &Grant{action: actionID, key: row.IdempotencyKey, given: given, within: p.l.cfg.StartWithin, now: p.l.cfg.Now}
+	return rec.grant, Receipt{Accepted: true}
 }
 
 // Complete settles a dispatched action with what the tool answered. Row and block are one durable write. The same

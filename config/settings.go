@@ -53,6 +53,7 @@ func (c *checker) checkRetries(conn *builtConn, s *connShape, key string, retrie
 	if !retries.Set || retries.V == 0 {
 		return
 	}
+	c.report.warnf(retries.Pos, "a lost answer is told to the model, which decides", "%s.limits.%s.retries is not used by this version", conn.path, key)
 	names := []string{key}
 	if key == trait.Any && conn.strict {
 		names = nil

@@ -247,8 +247,9 @@ func (v jsonView) done()                 {}
 // textView streams the answer to out and tells on err what happens meanwhile.
 type textView struct {
 	out, err io.Writer
-	line     bool // out stands at the beginning of a line
-	streamed string
+	line     bool            // out stands at the beginning of a line
+	streamed string          // answer text of this round
+	printed  string          // the last answer that was shown whole
 	notes    strings.Builder // an action's notes, until they are whole
 }
 
@@ -267,21 +268,18 @@ func (v *textView) event(e runtime.Event) {
 	case runtime.EventAnswerReset:
 		if v.streamed != "" {
 			v.note("(what was shown of an answer is taken back)")
-			v.streamed = ""
 		}
+		v.streamed = ""
 	case runtime.EventAnswer:
-		// An answer that did not stream as shown is printed whole.
-		if strings.TrimSpace(e.Text) != strings.TrimSpace(v.streamed) {
-			if v.streamed != "" {
-				v.note("(the answer is:)")
-			}
+		// An answer that did not stream as shown is printed whole, once.
+		if text := strings.TrimSpace(e.Text); text != strings.TrimSpace(v.streamed) && text != strings.TrimSpace(v.printed) {
+			v.note("")
 			v.write(e.Text)
 		}
-		v.streamed = e.Text
+		v.printed = e.Text
 	case runtime.EventRoundStarted:
-		if e.Round > 1 && v.streamed != "" && !v.line {
-			v.note("")
-		}
+		v.note("")
+		v.streamed = ""
 	default:
 		if s := eventLine(e); s != "" {
 			v.note(s)
@@ -326,8 +324,11 @@ func eventLine(e runtime.Event) string {
 		}
 		return s
 	case runtime.EventNotice:
-		if e.Tool != "" && e.Code == "tool_unavailable" {
+		if e.Code == "tool_unavailable" {
 			return fmt.Sprintf("! %s is not usable: %s", e.Tool, e.Text)
+		}
+		if e.Code == "tool_remark" {
+			return fmt.Sprintf("! %s: %s", e.Tool, e.Text)
 		}
 		return "! " + e.Text
 	}

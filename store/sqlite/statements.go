@@ -23,6 +23,8 @@ func (e *partError) Unwrap() error { return e.err }
 
 // statements are prepared once on the write connection; each stands beside the code that fills it.
 type statements struct {
+	begin, commit, savepoint, release *sql.Stmt
+
 	batch, fence, convIns, convUpd, convSeq, turnIns, turnUpd, actIns, actUpd, block, doc *sql.Stmt
 }
 
@@ -31,6 +33,7 @@ func (s *statements) prepare(ctx context.Context, c *sql.Conn) error {
 		to  **sql.Stmt
 		sql string
 	}{
+		{&s.begin, `BEGIN IMMEDIATE`}, {&s.commit, `COMMIT`}, {&s.savepoint, `SAVEPOINT batch`}, {&s.release, `RELEASE batch`},
 		{&s.batch, `INSERT INTO batches (id, time) VALUES (?, ?)`},
 		{&s.fence, `SELECT lease_token FROM conversations WHERE id = ?`},
 		{&s.convIns, `INSERT INTO conversations (id, tenant, owner, agent, lease_token, lease_until, holder, next_seq, created, changed)

@@ -56,7 +56,7 @@ func newWriter(ctx context.Context, db *sql.DB) (*writer, error) {
 		conn.Close()
 		return nil, err
 	}
-	w.commit = func(ctx context.Context) error { return w.exec(ctx, "COMMIT") }
+	w.commit = func(ctx context.Context) error { return w.step(ctx, w.st.commit) }
 	go w.loop()
 	return w, nil
 }
@@ -147,8 +147,11 @@ func (w *writer) run(ctx context.Context, group []*request) {
 
 // try writes the group and commits. A nil return means that each request carries its own outcome.
 func (w *writer) try(ctx context.Context, group []*request) error {
-	if err := w.exec(ctx, "BEGIN IMMEDIATE"); err != nil {
+	if err := w.step(ctx, w.st.begin); err != nil {
 		return fmt.Errorf("sqlite: begin: %w", err)
+	}
+	if len(group) == 1 {
+		return w.alone(ctx, group[0])
 	}
 	for _, r := range group {
 		if err := w.one(ctx, r); err != nil {
@@ -160,6 +163,23 @@ func (w *writer) try(ctx context.Context, group []*request) error {
 		return w.unanswered(ctx, group, err)
 	}
 	return nil
+}
+
+// alone runs a group of one: the transaction is its savepoint.
+func (w *writer) alone(ctx context.Context, r *request) error {
+	err := w.st.write(ctx, r.batch)
+	if err == nil {
+		if err := w.commit(ctx); err != nil {
+			return w.unanswered(ctx, []*request{r}, err)
+		}
+		return nil
+	}
+	_ = w.exec(ctx, "ROLLBACK") // fails when SQLite has rolled back by itself
+	if c := ownConflict(err); c != nil {
+		r.err = c
+		return nil
+	}
+	return err
 }
 
 // unanswered settles what an erring COMMIT did, by the batch ids it should have written.
@@ -192,26 +212,39 @@ func (w *writer) there(ctx context.Context, id string) (bool, error) {
 
 // one runs a batch inside its savepoint. Its own conflict is kept on the request; any other error is the group's.
 func (w *writer) one(ctx context.Context, r *request) error {
-	if err := w.exec(ctx, "SAVEPOINT batch"); err != nil {
+	if err := w.step(ctx, w.st.savepoint); err != nil {
 		return fmt.Errorf("sqlite: savepoint: %w", err)
 	}
 	err := w.st.write(ctx, r.batch)
 	if err == nil {
-		return w.exec(ctx, "RELEASE batch")
+		return w.step(ctx, w.st.release)
 	}
-	var conflict *store.Conflict
-	if !errors.As(err, &conflict) {
-		if c := constraint(err); c != nil {
-			conflict = c
-		} else {
-			return err
-		}
+	conflict := ownConflict(err)
+	if conflict == nil {
+		return err
 	}
 	r.err = conflict
 	if err := w.exec(ctx, "ROLLBACK TO batch"); err != nil {
 		return fmt.Errorf("sqlite: rollback to savepoint: %w", err)
 	}
-	return w.exec(ctx, "RELEASE batch")
+	return w.step(ctx, w.st.release)
+}
+
+// ownConflict is the conflict that an error means, or nil when the error is not the batch's own.
+func ownConflict(err error) error {
+	var conflict *store.Conflict
+	if errors.As(err, &conflict) {
+		return conflict
+	}
+	if c := constraint(err); c != nil {
+		return c
+	}
+	return nil
+}
+
+func (w *writer) step(ctx context.Context, s *sql.Stmt) error {
+	_, err := s.ExecContext(ctx)
+	return err
 }
 
 func (w *writer) exec(ctx context.Context, q string) error {

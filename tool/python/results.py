@@ -91,7 +91,7 @@ def encode(v):
         return {"content": [blob(bytes(v))]}
     plain = Plain()
     value = plain.value(v)
-    out = {"content": [text_part(value if isinstance(value, str) else json.dumps(value, allow_nan=False))]}
+    out = {"content": [text_part(value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, allow_nan=False))]}
     if isinstance(value, (dict, list)):
         out["structuredContent"] = value
     out["content"] += [text_part("note: " + n) for n in plain.notes]

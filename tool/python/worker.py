@@ -319,11 +319,15 @@ class Server:
                 os._exit(1)
 
     def send(self, id, **body):
+        message = dict({"jsonrpc": "2.0", "id": id}, **body)
         try:
-            line = json.dumps(dict({"jsonrpc": "2.0", "id": id}, **body), ensure_ascii=True, allow_nan=False)
+            try:  # what people write stays readable
+                line = json.dumps(message, ensure_ascii=False, allow_nan=False).encode("utf-8")
+            except UnicodeEncodeError:  # a lone surrogate, which only an escape can carry
+                line = json.dumps(message, ensure_ascii=True, allow_nan=False).encode("ascii")
         except (TypeError, ValueError, RecursionError) as e:
-            line = json.dumps({"jsonrpc": "2.0", "id": id, "result": failure("the result has no JSON form: %s" % e)})
-        self.outgoing.put(line.encode("ascii") + b"\n")
+            line = json.dumps({"jsonrpc": "2.0", "id": id, "result": failure("the result has no JSON form: %s" % e)}).encode("ascii")
+        self.outgoing.put(line + b"\n")
 
     def error(self, id, code, message):
         self.send(id, error={"code": code, "message": message})
