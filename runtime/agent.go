@@ -4,12 +4,10 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"sort"
 	"strings"
-
 
 	"writ"
 	"writ/config"
@@ -108,12 +106,12 @@ func (a *Agent) add(c *Connection, spec writ.ToolSpec) {
 		a.Problems = append(a.Problems, writ.Problem{Tool: id, Message: "a second tool has this id; the first one stands"})
 		return
 	}
-	compiled, err := a.schemas.Compile(spec.Schema)
+	schema, err := a.schemas.Schema(spec.Schema)
 	if err != nil {
 		a.Problems = append(a.Problems, writ.Problem{Tool: id, Message: "its schema cannot be used: " + err.Error()})
 		return
 	}
-	t := &Tool{ID: id, Spec: spec, Paths: spec.Paths, alias: c.Config.Alias, set: c.Tools, schema: compiled, builtin: builtin}
+	t := &Tool{ID: id, Spec: spec, Paths: spec.Paths, alias: c.Config.Alias, set: c.Tools, schema: schema, builtin: builtin}
 	t.Traits = trait.Resolve(spec.Declared, nil, false, nil, spec.Name, c.Effects[spec.Name])
 	t.Limits.Timeout = a.Config.ToolTimeout
 	if !builtin {
@@ -191,12 +189,13 @@ func (a *Agent) vendorName(id string) string {
 	if t := a.tools[id]; t != nil {
 		return t.Vendor
 	}
-	return strings.Map(func(r rune) rune { // a tool of an earlier turn that is gone
+	name := strings.Map(func(r rune) rune { // a tool of an earlier turn that is gone, or one the model has made up
 		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' {
 			return r
 		}
 		return '_'
 	}, id)
+	return name[:min(len(name), 64)]
 }
 
 func (a *Agent) render() {
@@ -222,27 +221,6 @@ func (a *Agent) lookup(id string) (overseer.Tool, bool) {
 }
 
 func (a *Agent) nearest(id string) string { return trait.Nearest(id, a.ids) }
-
-// traitsFor are the traits of one call: its namespace's, when it names one that has its own.
-func (t *Tool) traitsFor(params json.RawMessage) writ.Traits {
-	if t.Namespaces == nil {
-		return t.Traits
-	}
-	var p struct {
-		Namespace string `json:"namespace"`
-	}
-	_ = json.Unmarshal(params, &p) // no namespace: the connection's trait
-	ns := strings.TrimSuffix(strings.ToLower(strings.TrimSpace(p.Namespace)), ":")
-	if tr, ok := t.Namespaces[ns]; ok {
-		return tr
-	}
-	if head, _, found := strings.Cut(ns, ":"); found {
-		if tr, ok := t.Namespaces[head]; ok {
-			return tr
-		}
-	}
-	return t.Traits
-}
 
 // Alias is the connection the tool belongs to.
 func (t *Tool) Alias() string { return t.alias }

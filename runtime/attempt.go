@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 	"strings"
 	"time"
 
@@ -12,6 +13,7 @@ import (
 	"writ/internal/overseer"
 	"writ/internal/stream"
 	"writ/internal/timeline"
+	"writ/internal/workspace"
 )
 
 // attempt is one try at generating a round: what the model wrote, as it was judged while it streamed.
@@ -55,6 +57,8 @@ type action struct {
 	arguments   string // digest
 	traits      writ.Traits
 
+	early    bool   // it was handed to startEarly: whether it was admitted is known after admissionsDone
+	moot     bool   // its refusal says nothing about the answer of the round
 	claim    *prior // the recorded action of an earlier attempt that this one is
 	conflict string // the claim was dispatched with other arguments
 	flight   *flight
@@ -66,7 +70,7 @@ func (act *action) final() bool {
 }
 
 func (act *action) explores() bool {
-	return act.tool.traitsFor(act.params).Strategy.Only(writ.Exploration)
+	return act.traits.Strategy.Only(writ.Exploration)
 }
 
 // attempt renders the request for the next try at the round from durable state: the ledger says what earlier tries
@@ -89,20 +93,14 @@ func (a *attempt) stream(ctx context.Context) {
 		return
 	}
 	call := fmt.Sprintf("%s/%d/%d", t.id, a.r.n, a.n)
-	kit := t.agent.kit
-	lookup := t.agent.lookup
-	if a.r.answerOnly {
-		kit.Tools = nil
-		lookup = func(string) (overseer.Tool, bool) { return overseer.Tool{}, false }
-	}
 	prefix, record := t.render.Prefix(t.agent.kit, t.prefix)
 	t.prefix = prefix
-	req := t.render.Request(kit, name, call, t.announce(a.r, a.n), a.r.answerOnly)
+	req := t.render.Request(t.agent.kit, name, call, t.announce(a.r, a.n), a.r.answerOnly)
 
 	cfg := t.in.Agent
 	parser := stream.New(cfg.Dialect, stream.Options{CodeParam: t.agent.codeParam})
-	a.seer = overseer.New(overseer.Config{MaxActions: cfg.MaxActionsPerRound, Lookup: lookup, Nearest: t.agent.nearest, Priors: a.overseerPriors(),
-		Claim: a.match, CanonPath: t.canon, Continue: cfg.OnRefusal == "continue"})
+	a.seer = overseer.New(overseer.Config{MaxActions: cfg.MaxActionsPerRound, Lookup: t.agent.lookup, Nearest: t.agent.nearest, NoTools: a.r.answerOnly,
+		Priors: a.overseerPriors(), Claim: func(d *stream.Decision) overseer.Claim { return a.match(ctx, d) }, CanonPath: t.canon, Continue: cfg.OnRefusal == "continue"})
 	feed := func(e stream.Event) bool {
 		return a.seer.Feed(e, func(o overseer.Output) bool { return a.take(ctx, o) })
 	}
@@ -122,7 +120,7 @@ func (a *attempt) stream(ctx context.Context) {
 	}
 	stop()
 	a.end(parser, feed)
-	a.account(ctx, record, time.Since(began), name)
+	a.account(record, time.Since(began), name)
 }
 
 // end closes what is open. A stream that ended by itself without its end marker was cut.
@@ -151,8 +149,9 @@ func (a *attempt) model(ev writ.ModelEvent, parser stream.Parser, feed func(stre
 	}
 }
 
-// account records what the call cost and how much of its prompt it shared with the one before.
-func (a *attempt) account(ctx context.Context, rec timeline.Request, took time.Duration, model string) {
+// account records what the call cost and how much of its prompt it shared with the one before. The record is written
+// with the next write of the turn, before any of the attempt's ordinary actions runs.
+func (a *attempt) account(rec timeline.Request, took time.Duration, model string) {
 	t := a.r.t
 	estimated := a.usage.IsZero()
 	if estimated {
@@ -165,9 +164,7 @@ func (a *attempt) account(ctx context.Context, rec timeline.Request, took time.D
 		t.rt.cfg.Log.Warn("the cached prefix of the prompt was broken and nothing announced it", "turn", t.id, "round", a.r.n, "section", rec.Break)
 	}
 	t.emit(Event{Type: EventUsage, Round: a.r.n, Attempt: a.n, Usage: &a.usage, Estimated: estimated})
-	if err := t.write(ctx, t.block(timeline.KindRequest, rec)); err != nil {
-		a.r.fail(err)
-	}
+	t.owed = append(t.owed, t.block(timeline.KindRequest, rec))
 }
 
 // take receives the overseer's outputs in order.
@@ -182,9 +179,22 @@ func (a *attempt) take(ctx context.Context, o overseer.Output) bool {
 	case overseer.Passed:
 		a.passed(o.Event)
 	case overseer.Ended:
-		a.text, a.isAnswer = o.Text, o.Answer
+		a.ended(o)
 	}
 	return a.impossible == ""
+}
+
+// ended is the end of the generation: only now it is known what the native dialect's text was.
+func (a *attempt) ended(o overseer.Ended) {
+	a.text, a.isAnswer = o.Text, o.Answer
+	e := Event{Type: EventGenerationEnded, Round: a.r.n, Attempt: a.n, Reason: string(o.Finish)}
+	switch {
+	case o.Answer:
+		e.Prose = "answer"
+	case o.Text != "":
+		e.Prose = "notes"
+	}
+	a.r.t.emit(e)
 }
 
 func (a *attempt) action(index int) *action {
@@ -267,7 +277,8 @@ func (a *attempt) passed(e stream.Event) {
 
 // lateBytes handles arguments that go on after their block had ended. What has started stands; nothing else runs.
 func (a *attempt) lateBytes(act *action) {
-	if act.flight != nil || act.claim != nil {
+	a.r.admissionsDone()
+	if act.flight != nil || act.claim != nil || act.early && a.r.start != nil {
 		act.notices = append(act.notices, fmt.Sprintf("the provider sent more arguments for action %d after its end; it ran with the arguments it had at its end", act.index))
 		return
 	}
@@ -284,6 +295,9 @@ func (a *attempt) closed(ctx context.Context, c overseer.Closed) {
 	d := c.Decision
 	if d.Problem != nil {
 		act.raw = d.Raw
+		if act.final() && act.accepted && d.AnswerClosed {
+			return // whether its answer is kept is known when the generation has ended: see cut
+		}
 		if act.code == "" {
 			act.refuse(d.Problem.Code, d.Problem.Message+hint(d.Problem.Hint))
 		}
@@ -300,7 +314,8 @@ func (a *attempt) closed(ctx context.Context, c overseer.Closed) {
 		a.seer.Retract(d.Index)
 		return
 	}
-	if act.tool.traitsFor(act.params).Early() && a.r.t.in.Agent.MaxActionsPerRound > 1 {
+	if act.traits.Early() && a.r.t.in.Agent.MaxActionsPerRound > 1 {
+		act.early = true
 		if a.r.start != nil {
 			a.r.start(act)
 			return
@@ -384,11 +399,28 @@ func (act *action) item() (it timeline.Item, tell, ok bool) {
 
 // stands reports whether the round goes on with this attempt. It is discarded only by a provider error or a missing end
 // marker, or because nothing was accepted.
-func (a *attempt) stands() bool {
-	if a.err != nil || a.impossible != "" || a.finish == writ.FinishCut {
-		return false
+func (a *attempt) stands() bool { return a.whole() && (a.calls() > 0 || a.answer() != nil) }
+
+// whole reports whether the generation came to an end that the provider vouches for.
+func (a *attempt) whole() bool {
+	return a.err == nil && a.impossible == "" && a.finish != writ.FinishCut
+}
+
+// beside counts the calls that the answer was given beside. One that is refused already still counts, because the model
+// wrote its answer as if it ran; but not when it came after the answer: that never reopens the turn.
+func (a *attempt) beside() int {
+	n, after := 0, false
+	for _, act := range sortActions(a.actions) {
+		switch {
+		case act.final() && act.code == "":
+			after = true
+		case act.code != "" && (after || act.final()):
+			act.moot = true
+		default:
+			n++
+		}
 	}
-	return a.calls() > 0 || a.answer() != nil
+	return n
 }
 
 // calls counts the tool calls that run or have run.
@@ -421,8 +453,8 @@ func (a *attempt) ordinary() []*action {
 // answer is the final answer of an attempt that stands, or nil.
 func (a *attempt) answer() *timeline.Answer {
 	for _, act := range sortActions(a.actions) {
-		if act.final() && act.accepted && act.code == "" && act.decision != nil {
-			return &timeline.Answer{Text: act.decision.Answer, Followups: act.decision.Followups, Origin: "model"}
+		if act.final() && act.accepted && act.code == "" && act.decision != nil && act.decision.Problem == nil {
+			return &timeline.Answer{Text: act.decision.Answer, Followups: act.decision.Followups, Origin: "model", Summary: a.summary.String()}
 		}
 	}
 	if a.isAnswer {
@@ -454,6 +486,30 @@ func (a *attempt) keptAnswer() *timeline.Answer {
 		return &timeline.Answer{Text: s.Text, Origin: "kept"}
 	}
 	return nil
+}
+
+// whyKept says what failed after the kept answer had been shown.
+func (a *attempt) whyKept() string {
+	for _, act := range sortActions(a.actions) {
+		if a.whole() && act.final() && act.decision != nil && act.decision.Problem != nil {
+			return act.decision.Problem.Message
+		}
+	}
+	return a.discarded().Message
+}
+
+// cut refuses a final action that was malformed or cut after its answer had closed, when the round stands without it.
+// When nothing else stands, the answer is kept instead.
+func (a *attempt) cut() {
+	if !a.stands() {
+		return
+	}
+	for _, act := range sortActions(a.actions) {
+		if act.final() && act.accepted && act.decision != nil && act.decision.Problem != nil {
+			p := act.decision.Problem
+			act.refuse(p.Code, p.Message+hint(p.Hint))
+		}
+	}
 }
 
 // shownText is answer text that reached the sink.
@@ -501,7 +557,7 @@ func (a *attempt) discarded() timeline.Attempt {
 	case a.err != nil:
 		d.Code, d.Message = "provider_error", a.err.Error()
 	case a.impossible != "":
-		d.Code, d.Message, d.Raw = "no_channel", "the message must begin with <channel:thinking>; nothing of it was run or shown", clip(a.impossible, 200)
+		d.Code, d.Message, d.Raw = "no_channel", "the message must begin with a channel, the thinking channel first; nothing of it was run or shown", clip(a.impossible, 200)
 	case a.finish == writ.FinishCut:
 		d.Code, d.Message = "stream_cut", "the provider's stream ended without its end marker"
 	case a.finish == writ.FinishFilter, a.finish == writ.FinishRefused:
@@ -525,11 +581,9 @@ func (a *Agent) codeParam(tool string) string {
 
 // canon gives the one form of a path that a built-in file tool would use.
 func (t *turn) canon(p string) string {
-	if t.ws == nil {
-		return p
-	}
-	if c, err := t.ws.Canon(p); err == nil {
+	p = path.Clean(strings.TrimPrefix(p, workspace.RefPrefix))
+	if c, err := workspace.Canon(p); err == nil {
 		return c
 	}
-	return p
+	return p // no path of the workspace: another tool's
 }

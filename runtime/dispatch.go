@@ -35,6 +35,14 @@ func (f *flight) state() writ.ActionState {
 	return f.result.State
 }
 
+// done keeps the result of a settled flight.
+func (f *flight) done(out timeline.Result) *timeline.Result {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.result = &out
+	return f.result
+}
+
 func (f *flight) preview(most int) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -76,12 +84,12 @@ func (r *round) admit(ctx context.Context, a *attempt, act *action, early bool) 
 	t := r.t
 	tool := act.tool
 	f := &flight{act: act, callID: a.callID(act.index)}
-	if _, replay := r.rowOf(f.callID); replay && early {
+	if _, replay := t.port.Lookup(f.callID); replay && early {
 		return nil
 	}
 	req := t.port.Request(f.callID, affordanceAddress(t.in.Agent.ID, tool.alias), contractAddress(tool.ID), boundaryAddress, []string{targetAddress(tool.ID)})
 	req.ArgumentDigest = act.arguments
-	slot := admission.Slot{Round: r.n, Attempt: a.n, Index: act.index, Tool: tool.ID, Fingerprint: act.fingerprint, Traits: tool.traitsFor(act.params), Early: early}
+	slot := admission.Slot{Round: r.n, Attempt: a.n, Index: act.index, Tool: tool.ID, Fingerprint: act.fingerprint, Traits: act.traits, Early: early}
 	for {
 		dec := t.port.Admit(ctx, req, slot, func(row store.Action) []store.Block {
 			b := t.block(timeline.KindCall, timeline.Call{Tool: tool.ID, ToolCallID: f.callID, Round: r.n, Attempt: a.n, Index: act.index, Early: early, Params: act.params})
@@ -114,15 +122,6 @@ func (r *round) admit(ctx context.Context, a *attempt, act *action, early bool) 
 	}
 }
 
-func (r *round) rowOf(callID string) (store.Action, bool) {
-	for _, row := range r.t.port.Rows() {
-		if row.ToolCallID == callID {
-			return row, true
-		}
-	}
-	return store.Action{}, false
-}
-
 // fly takes the one grant, runs the effect once, and settles what really happened.
 func (r *round) fly(ctx context.Context, f *flight) {
 	t := r.t
@@ -138,7 +137,11 @@ func (r *round) fly(ctx context.Context, f *flight) {
 		r.abandon(ctx, f, "interrupted", "not executed: the turn was stopped")
 		return
 	}
-	grant, receipt := t.port.Dispatch(ctx, f.id) // DURABLE
+	grant, receipt := t.port.Dispatch(ctx, f.id)                       // DURABLE
+	if row, ok := t.port.Row(f.id); ok && row.State == writ.Withheld { // a later attempt has replaced it
+		f.act.a.tell(f, EventSettled, f.done(timeline.Result{Tool: tool.ID, ToolCallID: f.callID, State: row.State, Failure: row.Failure}))
+		return
+	}
 	if !receipt.Accepted {
 		r.abandon(ctx, f, string(receipt.Code), "not executed: the ledger did not grant it")
 		return
@@ -224,6 +227,9 @@ func (r *round) land(ctx context.Context, f *flight, res writ.Result, err error)
 	case err == nil:
 		out.State, out.Failure = writ.Failed, "tool_error"
 	case errors.Is(err, writ.ErrNotStarted):
+		if errors.Is(err, writ.ErrVanished) {
+			r.t.vanished(f.act.tool.ID)
+		}
 		out.State, out.Failure, out.Note = writ.Failed, "not_started", err.Error()
 	default:
 		out.State, out.Failure, out.Note = writ.Indeterminate, "connection_lost", err.Error()
@@ -232,7 +238,7 @@ func (r *round) land(ctx context.Context, f *flight, res writ.Result, err error)
 		} else if errors.Is(err, errStopped) {
 			out.Failure = "interrupted"
 		}
-		if f.act.tool.traitsFor(f.act.params).Effect == writ.EffectNone {
+		if f.act.traits.Effect == writ.EffectNone {
 			out.State = writ.Failed
 		}
 	}
@@ -295,10 +301,7 @@ func (r *round) settled(f *flight, out timeline.Result, records []writ.Record, w
 		r.fail(fmt.Errorf("runtime: the outcome of %s could not be recorded: %s", f.id, receipt.Code))
 		return
 	}
-	f.mu.Lock()
-	f.result = &out
-	f.mu.Unlock()
-	f.act.a.tell(f, EventSettled, &out)
+	f.act.a.tell(f, EventSettled, f.done(out))
 }
 
 // tell tells of a flight; it may be called from any goroutine.

@@ -23,10 +23,12 @@ const (
 	EventNotesDelta    EventType = "notes_delta"
 	EventAnswerDelta   EventType = "answer_delta"
 	EventAnswerReset   EventType = "answer_reset"
-	EventAnswer        EventType = "answer"
-	EventNotice        EventType = "notice"
-	EventUsage         EventType = "usage"
-	EventTurnEnded     EventType = "turn_ended"
+	// EventGenerationEnded says what the native dialect's text of the attempt was.
+	EventGenerationEnded EventType = "generation_ended"
+	EventAnswer          EventType = "answer"
+	EventNotice          EventType = "notice"
+	EventUsage           EventType = "usage"
+	EventTurnEnded       EventType = "turn_ended"
 )
 
 // Event is one thing that happened in a turn, as a person or a program watches it. An event about a refused action
@@ -56,6 +58,7 @@ type Event struct {
 	Followups    []string         `json:"followups,omitempty"`
 	Usage        *writ.Usage      `json:"usage,omitempty"`
 	Estimated    bool             `json:"estimated,omitempty"`  // usage: the provider did not say
+	Prose        string           `json:"prose,omitempty"`      // generation_ended: the native text was the "answer", or "notes"
 	TurnState    string           `json:"turn_state,omitempty"` // turn_ended
 }
 
@@ -65,5 +68,5 @@ type Sink func(Event)
 // EventTypes lists the types in the order of a turn.
 func EventTypes() []EventType {
 	return []EventType{EventTurnStarted, EventRoundStarted, EventThinkingDelta, EventNotesDelta, EventActionOpened, EventAccepted, EventRefused,
-		EventRetracted, EventDispatched, EventSettled, EventAnswerDelta, EventAnswerReset, EventAnswer, EventNotice, EventUsage, EventTurnEnded}
+		EventRetracted, EventGenerationEnded, EventDispatched, EventSettled, EventAnswerDelta, EventAnswerReset, EventAnswer, EventNotice, EventUsage, EventTurnEnded}
 }

@@ -44,7 +44,8 @@ func Explain(ctx context.Context, agent *Agent, events iter.Seq2[writ.ModelEvent
 
 	cfg := agent.Config
 	parser := stream.New(cfg.Dialect, stream.Options{CodeParam: agent.codeParam})
-	a.seer = overseer.New(overseer.Config{MaxActions: cfg.MaxActionsPerRound, Lookup: agent.lookup, Nearest: agent.nearest, Continue: cfg.OnRefusal == "continue"})
+	a.seer = overseer.New(overseer.Config{MaxActions: cfg.MaxActionsPerRound, Lookup: agent.lookup, Nearest: agent.nearest, CanonPath: t.canon,
+		Continue: cfg.OnRefusal == "continue"})
 	feed := func(e stream.Event) bool {
 		return a.seer.Feed(e, func(o overseer.Output) bool { return a.take(ctx, o) })
 	}

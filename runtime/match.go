@@ -28,7 +28,7 @@ func (p *prior) now(r *round) store.Action {
 }
 
 // adopt reads from the ledger what earlier attempts of the round have started, and returns the number of the next
-// attempt: the durable maximum + 1. Rows that never started anything do not stand.
+// attempt: the durable maximum + 1. Rows that never started anything do not stand; one that nobody holds is withheld.
 func (r *round) adopt(ctx context.Context) (int, error) {
 	r.tries++
 	next := r.tries
@@ -42,10 +42,11 @@ func (r *round) adopt(ctx context.Context) (int, error) {
 	if err := r.t.sync(ctx); err != nil {
 		return 0, err
 	}
-	r.priors = nil
+	r.priors, r.gone = nil, nil
 	for _, row := range rows {
 		next = max(next, row.Attempt+1)
-		if row.State == writ.Withheld {
+		if row.State == writ.Withheld || row.State == writ.Admitted && r.flown(row.ID) == nil && r.withhold(ctx, row) {
+			r.gone = append(r.gone, row.ID)
 			continue
 		}
 		call, ok := r.t.render.Call(row.ID)
@@ -67,9 +68,9 @@ func (a *attempt) overseerPriors() []overseer.Prior {
 	var out []overseer.Prior
 	for _, p := range a.r.priors {
 		o := overseer.Prior{ActionID: p.row.ID, Tool: p.row.Tool, Index: p.row.Index, Strategy: writ.Unknown}
-		if tool := a.r.t.agent.tools[p.row.Tool]; tool != nil {
-			o.Strategy = tool.traitsFor(p.call.Params).Strategy
-			o.Writes = pathValues(p.call.Params, tool.Paths.Writes)
+		if f := a.r.flown(p.row.ID); f != nil {
+			o.Strategy = f.act.traits.Strategy
+			o.Writes = pathValues(p.call.Params, f.act.tool.Paths.Writes)
 		}
 		out = append(out, o)
 	}
@@ -99,8 +100,8 @@ func pathValues(params json.RawMessage, names []string) []string {
 //
 //	(i)   equal fingerprint, same index first, else the lowest: it is the recorded action
 //	(ii)  same index and tool, other arguments, and the row was dispatched: the row stands
-//	(iii) otherwise it is a new action
-func (a *attempt) match(d *stream.Decision) overseer.Claim {
+//	(iii) otherwise it is a new action; an admitted row in its place that has not been dispatched is withheld
+func (a *attempt) match(ctx context.Context, d *stream.Decision) overseer.Claim {
 	act := a.action(d.Index)
 	act.decision = d
 	if act.prepare() != "" {
@@ -124,8 +125,20 @@ func (a *attempt) match(d *stream.Decision) overseer.Claim {
 	}
 	for i, p := range a.r.priors {
 		if !a.taken[i] && p.row.Index == d.Index && p.row.Tool == d.Tool {
-			return overseer.Claim{Conflict: true, Prior: i}
+			replaced := a.r.withhold(ctx, p.row)
+			return overseer.Claim{Replaced: replaced, Conflict: !replaced, Prior: i}
 		}
 	}
 	return overseer.Claim{}
+}
+
+// withhold settles a row that has not been dispatched, for good; false when it has been. The ledger decides.
+func (r *round) withhold(ctx context.Context, row store.Action) bool {
+	const reason = "replaced"
+	return r.t.port.Cancel(ctx, row.ID, reason, func(row store.Action) []store.Block {
+		b := r.t.block(timeline.KindResult, timeline.Result{Tool: row.Tool, ToolCallID: row.ToolCallID, State: row.State, Failure: reason,
+			Note: "not executed: its attempt was discarded before it was started"})
+		b.Key = timeline.ResultKey(row.ID)
+		return []store.Block{b}
+	}).Accepted
 }

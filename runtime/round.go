@@ -21,6 +21,7 @@ type round struct {
 	answerOnly bool
 
 	priors []*prior // rows of earlier attempts of this round
+	gone   []string // action ids of earlier attempts that never started
 
 	tries         int            // attempts so far
 	lastAdmission chan struct{}  // closed when the newest early call has been admitted or refused
@@ -35,6 +36,7 @@ type round struct {
 // accepted is admitted, dispatched, run once and settled, before the next round sees it.
 func (r *round) run(ctx context.Context) (ending, error) {
 	r.flights = map[string]*flight{}
+	defer r.early.Wait() // whatever ends the round: no call outlives it
 	r.t.emit(Event{Type: EventRoundStarted, Round: r.n})
 	for repairs := 0; ; repairs++ {
 		a, err := r.attempt(ctx) // prompt: durable state → request
@@ -43,6 +45,7 @@ func (r *round) run(ctx context.Context) (ending, error) {
 		}
 		a.stream(ctx) // model → stream → overseer; detached calls are admitted and start here
 		r.admissionsDone()
+		a.cut()
 		switch {
 		case r.failed() != nil:
 			r.early.Wait()
@@ -67,7 +70,7 @@ func (r *round) run(ctx context.Context) (ending, error) {
 // they run; if one of them does not succeed, exactly one more round follows.
 func (r *round) settle(ctx context.Context, a *attempt) (ending, error) {
 	end := ending{answer: a.answer()}
-	if end.answer != nil && a.calls() > 0 {
+	if end.answer != nil && a.beside() > 0 {
 		end.written = true
 		shown := *end.answer
 		shown.Provisional = true
@@ -75,6 +78,11 @@ func (r *round) settle(ctx context.Context, a *attempt) (ending, error) {
 			return ending{}, err
 		}
 		r.t.emit(Event{Type: EventAnswer, Round: r.n, Text: shown.Text, Provisional: true, Followups: shown.Followups})
+	}
+	if end.answer == nil { // what the generation cost is durable before what it asked for runs
+		if err := r.t.write(ctx); err != nil {
+			return ending{}, err
+		}
 	}
 	r.execute(ctx, a)
 	r.early.Wait()
@@ -130,7 +138,7 @@ func (r *round) execute(ctx context.Context, a *attempt) {
 				act.refuse(writ.CodeInterrupted, "the turn was stopped before it ran")
 				continue
 			}
-			withhold := failed && r.t.in.Agent.StopOnFailure && act.tool.traitsFor(act.params).Strategy.Has(writ.Exploitation)
+			withhold := failed && r.t.in.Agent.StopOnFailure && act.traits.Strategy.Has(writ.Exploitation)
 			f := r.admit(ctx, a, act, false)
 			if f == nil {
 				failed = true
@@ -166,13 +174,14 @@ func (r *round) record(ctx context.Context, a *attempt) (body timeline.Round, ok
 	claimed := map[string]bool{}
 	for _, act := range sortActions(a.actions) {
 		item, tell, good := act.item()
-		ok = ok && good
+		ok = ok && (good || act.moot)
 		claimed[item.ActionID] = true
 		if tell {
 			body.Items = append(body.Items, item)
 		}
 		body.Notices = append(body.Notices, act.notices...)
 	}
+	body.Orphans = append(body.Orphans, r.gone...)
 	for _, p := range r.priors {
 		if claimed[p.row.ID] {
 			continue
@@ -189,6 +198,9 @@ func (r *round) record(ctx context.Context, a *attempt) (body timeline.Round, ok
 func (r *round) orphanNotice(p *prior) string {
 	row := p.now(r)
 	what := string(row.State)
+	if row.State == writ.Withheld {
+		return fmt.Sprintf("%s %s of try %d of this round, which was discarded, was not started and will not be", row.ToolCallID, row.Tool, row.Attempt)
+	}
 	if row.Failure != "" {
 		what += " (" + row.Failure + ")"
 	}
@@ -234,7 +246,11 @@ func (r *round) giveUp(ctx context.Context, a *attempt) (ending, error) {
 		return ending{}, err
 	}
 	d := a.discarded()
-	return r.close(ctx, body, ending{state: store.TurnFailed, reason: d.Code + ": " + d.Message})
+	end := ending{state: store.TurnFailed, reason: d.Code + ": " + d.Message}
+	if r.answerOnly && a.whole() {
+		end.state, end.reason = store.TurnNoAnswer, fmt.Sprintf("no answer within %d rounds", r.t.in.Agent.MaxRounds)
+	}
+	return r.close(ctx, body, end)
 }
 
 // keep ends the turn with an answer that had been shown to its end before its attempt failed.
@@ -243,7 +259,7 @@ func (r *round) keep(ctx context.Context, a *attempt) (ending, error) {
 	if err := r.failed(); err != nil {
 		return ending{}, err
 	}
-	why := a.discarded().Message
+	why := a.whyKept()
 	for _, act := range a.ordinary() {
 		act.refuse(writ.CodeInterrupted, "the generation failed before it ran: "+why)
 	}

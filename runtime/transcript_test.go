@@ -10,6 +10,7 @@ import (
 	"iter"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"sort"
 	"strings"
@@ -36,6 +37,8 @@ var update = flag.Bool("update", false, "rewrite what transcripts say comes out"
 type transcript struct {
 	archive *txtar.Archive
 	name    string
+	config  *config.Config      // parsed once, for transcripts that run many times; nil = parse
+	model   *recorded.Recording // likewise
 }
 
 func loadTranscript(t *testing.T, path string) transcript {
@@ -47,7 +50,22 @@ func loadTranscript(t *testing.T, path string) transcript {
 	if len(bytes.TrimSpace(a.Comment)) < 20 {
 		t.Fatalf("%s does not say why it exists", path)
 	}
-	return transcript{a, path}
+	return transcript{archive: a, name: path}
+}
+
+// parsed reads the configuration and the recording.
+func (tr transcript) parsed(t failer, dir string) transcript {
+	t.Helper()
+	cfg, report := config.Parse("agent.yaml", tr.file("agent.yaml"), dir)
+	if !report.OK() {
+		t.Fatal(report.Err())
+	}
+	rec, err := recorded.Parse("model", tr.file("model"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tr.config, tr.model = cfg, rec
+	return tr
 }
 
 func (tr transcript) file(name string) []byte {
@@ -89,6 +107,7 @@ type toolScript struct {
 
 type toolOutcome struct {
 	Text       string `yaml:"text"`
+	Times      int    `yaml:"times"` // repeat the text
 	JSON       any    `yaml:"json"`
 	Error      string `yaml:"error"`
 	Unknown    string `yaml:"unknown"`
@@ -179,7 +198,7 @@ func (s *scripted) Call(ctx context.Context, c writ.Call) (writ.Result, error) {
 		b, err := json.Marshal(o.JSON)
 		return writ.Result{Content: []writ.Content{{Kind: writ.ContentJSON, JSON: b}}}, err
 	}
-	return writ.TextResult("%s", o.Text), nil
+	return writ.TextResult("%s", strings.Repeat(o.Text, max(o.Times, 1))), nil
 }
 
 func (s *scripted) Close() error { return nil }
@@ -187,6 +206,7 @@ func (s *scripted) Close() error { return nil }
 // watched keeps the requests a model got.
 type watched struct {
 	writ.Model
+	before   func() // what each generation waits for
 	mu       sync.Mutex
 	requests []*writ.ModelRequest
 }
@@ -195,22 +215,37 @@ func (w *watched) Stream(ctx context.Context, req *writ.ModelRequest) iter.Seq2[
 	w.mu.Lock()
 	w.requests = append(w.requests, req)
 	w.mu.Unlock()
+	if w.before != nil {
+		w.before()
+	}
 	return w.Model.Stream(ctx, req)
+}
+
+// failer is what a bench needs of a test, so that a property can be one.
+type failer interface {
+	Helper()
+	Error(args ...any)
+	Errorf(format string, args ...any)
+	Fatal(args ...any)
+	Fatalf(format string, args ...any)
 }
 
 // bench is one transcript set up to run: real runtime, real store, scripted ends.
 type bench struct {
-	t     *testing.T
+	t     failer
 	tr    transcript
 	agent *config.Agent
 	store store.Store
 	dir   string
 	tools map[string]*scripted
 	model *watched
+	// custom takes the place of every connection's tools; nil = the scripted ones.
+	custom writ.Toolset
 	// checked is the store under the faults, where a tool looks for its own grant; nil = store.
 	checked store.Store
 
 	mu     sync.Mutex
+	told   *sync.Cond // an event came
 	ids    map[string]int
 	events []runtime.Event
 	now    time.Time
@@ -218,14 +253,18 @@ type bench struct {
 
 func newBench(t *testing.T, tr transcript, st store.Store) *bench {
 	t.Helper()
-	b := &bench{t: t, tr: tr, store: st, dir: t.TempDir(), tools: map[string]*scripted{}, ids: map[string]int{},
+	return benchIn(t, tr, st, t.TempDir())
+}
+
+func benchIn(t failer, tr transcript, st store.Store, dir string) *bench {
+	t.Helper()
+	b := &bench{t: t, tr: tr, store: st, dir: dir, tools: map[string]*scripted{}, ids: map[string]int{},
 		now: time.Date(2026, 7, 12, 9, 0, 0, 0, time.UTC)}
-	cfg, report := config.Parse("agent.yaml", tr.file("agent.yaml"), b.dir)
-	if !report.OK() {
-		t.Fatal(report.Err())
+	if tr.config == nil {
+		tr = tr.parsed(t, b.dir)
 	}
 	var err error
-	if b.agent, err = cfg.Agent(""); err != nil {
+	if b.agent, err = tr.config.Agent(""); err != nil {
 		t.Fatal(err)
 	}
 	for _, f := range tr.archive.Files {
@@ -237,11 +276,8 @@ func newBench(t *testing.T, tr transcript, st store.Store) *bench {
 			b.tools[alias] = s
 		}
 	}
-	rec, err := recorded.Parse("model", tr.file("model"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	b.model = &watched{Model: rec.Model()}
+	b.model = &watched{Model: tr.model.Model(), before: b.dispatched}
+	b.told = sync.NewCond(&b.mu)
 	return b
 }
 
@@ -264,6 +300,23 @@ func (b *bench) newID(prefix string) string {
 	return fmt.Sprintf("%s%d", prefix, b.ids[prefix])
 }
 
+// dispatched waits until every early call that was admitted has been dispatched, so that a transcript of a retry has one
+// outcome: whether a row that the retry finds has started already is otherwise a race.
+func (b *bench) dispatched() {
+	if b.checked != nil {
+		return // writes fail: the event may never come
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for {
+		rows, err := b.store.Actions(context.Background(), store.ActionFilter{})
+		if err != nil || !slices.ContainsFunc(rows, func(r store.Action) bool { return r.State == writ.Admitted }) {
+			return
+		}
+		b.told.Wait()
+	}
+}
+
 func (b *bench) runtime() *runtime.Runtime {
 	b.t.Helper()
 	rt, err := runtime.New(runtime.Config{Store: b.store, Key: []byte("0123456789abcdef"), Dir: b.dir, NewID: b.newID,
@@ -277,7 +330,9 @@ func (b *bench) runtime() *runtime.Runtime {
 func (b *bench) connections() []runtime.Connection {
 	var out []runtime.Connection
 	for _, c := range b.agent.Connections {
-		if s := b.tools[c.Alias]; s != nil {
+		if b.custom != nil {
+			out = append(out, runtime.Connection{Config: c, Tools: b.custom})
+		} else if s := b.tools[c.Alias]; s != nil {
 			out = append(out, runtime.Connection{Config: c, Tools: s, Effects: s.effects()})
 		}
 	}
@@ -297,6 +352,7 @@ func (b *bench) say(rt *runtime.Runtime, message string) (runtime.Outcome, error
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.events = append(b.events, e)
+			b.told.Broadcast()
 		}})
 }
 
@@ -447,6 +503,9 @@ func (b *bench) eventsText() string {
 		if e.Claimed {
 			out.WriteString(" claimed")
 		}
+		if e.Type == runtime.EventGenerationEnded {
+			out.WriteString(strings.TrimRight(" "+e.Reason+" "+e.Prose, " "))
+		}
 		if e.Provisional {
 			out.WriteString(" provisional")
 		}
@@ -458,6 +517,9 @@ func (b *bench) eventsText() string {
 	flush()
 	return out.String()
 }
+
+// started is how far an early call had come when the request was made, which is a race.
+var started = regexp.MustCompile(`(?m)^(- tc_.*): (admitted|dispatched|succeeded|failed|indeterminate)$`)
 
 // promptText is the last request without its system block: what the model read of the conversation.
 func (b *bench) promptText() string {
@@ -480,7 +542,7 @@ func (b *bench) promptText() string {
 			case writ.PartThinking:
 				fmt.Fprintf(&out, "thinking %s %s\n", p.Text, p.Opaque)
 			default:
-				out.WriteString(strings.TrimRight(p.Text, "\n") + "\n")
+				out.WriteString(started.ReplaceAllString(strings.TrimRight(p.Text, "\n"), "$1: STARTED") + "\n")
 			}
 			if p.Cache {
 				out.WriteString("-- cache point\n")
@@ -490,17 +552,29 @@ func (b *bench) promptText() string {
 	return out.String()
 }
 
+var resultLine = regexp.MustCompile(`(?m)^\[result of (tc_[0-9a-f]+)\]`)
+
+var channelTag = regexp.MustCompile(`(?i)<\s*/?\s*channel\s*:`)
+
 // checkHistory holds for every transcript: in the native shape every call has exactly one result, in call order, before
 // any other message; every settled row has its result.
 func (b *bench) checkHistory() {
 	b.t.Helper()
 	for _, req := range b.model.requests {
 		var open []string
+		told := map[string]bool{} // calls with a result
+		once := func(id string) {
+			if told[id] {
+				b.t.Errorf("request %s: two results of %s", req.Call, id)
+			}
+			told[id] = true
+		}
 		for _, m := range req.Messages {
 			for _, p := range m.Parts {
 				switch p.Kind {
 				case writ.PartToolUse:
 					open = append(open, p.ID)
+					once(p.ID)
 				case writ.PartToolResult:
 					if len(open) == 0 || open[0] != p.ID {
 						b.t.Errorf("request %s: result of %s where %v are open", req.Call, p.ID, open)
@@ -510,6 +584,12 @@ func (b *bench) checkHistory() {
 				case writ.PartText:
 					if m.Role == writ.RoleUser && len(open) > 0 {
 						b.t.Errorf("request %s: text between a call and its result", req.Call)
+					}
+					for _, found := range resultLine.FindAllStringSubmatch(p.Text, -1) {
+						once(found[1])
+					}
+					if req.Dialect == writ.Channel && channelTag.MatchString(p.Text) {
+						b.t.Errorf("request %s: quoted text holds a channel tag: %s", req.Call, p.Text)
 					}
 				}
 			}

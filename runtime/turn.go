@@ -2,8 +2,11 @@ package runtime
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -33,10 +36,23 @@ type turn struct {
 	render   *prompt.Renderer
 	prefix   *prompt.Prefix
 	usage    writ.Usage
+	owed     []store.Block // records of model calls that the next write takes along
 	rounds   int
 
 	sinkMu sync.Mutex
 	sink   Sink
+
+	goneMu sync.Mutex
+	gone   []string // tools that their source has stopped offering during the turn
+}
+
+// vanished remembers a tool that is gone; the next round's ANNOUNCE says so.
+func (t *turn) vanished(tool string) {
+	t.goneMu.Lock()
+	defer t.goneMu.Unlock()
+	if !slices.Contains(t.gone, tool) {
+		t.gone = append(t.gone, tool)
+	}
 }
 
 // ending is how a turn ends, with the blocks that its last write adds.
@@ -70,7 +86,11 @@ func (t *turn) build(ctx context.Context) error {
 func (t *turn) run(ctx context.Context) (Outcome, error) {
 	t.emit(Event{Type: EventTurnStarted, Conversation: t.conv.ID, Agent: t.in.Agent.ID})
 	for _, p := range t.agent.Problems {
-		t.emit(Event{Type: EventNotice, Code: "tool_unavailable", Tool: p.Tool, Text: p.Message})
+		code := writ.Code("tool_unavailable")
+		if t.agent.tools[p.Tool] != nil {
+			code = "tool_remark"
+		}
+		t.emit(Event{Type: EventNotice, Code: code, Tool: p.Tool, Text: p.Message})
 	}
 	end, err := t.loop(ctx)
 	if err != nil {
@@ -94,12 +114,13 @@ func (t *turn) loop(ctx context.Context) (ending, error) {
 			return ending{}, err
 		case end.state == store.TurnAnswered, end.state != "" && shown == nil:
 			return end, nil
-		case shown != nil: // the one more round gave no answer of its own: the shown one stands
-			return ending{state: store.TurnAnswered, answer: shown.answer, written: true, blocks: end.blocks}, nil
+		case shown != nil: // the one more round: its answer, or the shown one, stands
+			if end.answer == nil {
+				end.answer = shown.answer
+			}
+			return ending{state: store.TurnAnswered, answer: end.answer, written: true}, nil
 		case end.again:
 			shown = &end
-		case r.answerOnly:
-			return ending{state: store.TurnNoAnswer, reason: fmt.Sprintf("no answer within %d rounds", limit)}, nil
 		}
 	}
 }
@@ -108,7 +129,7 @@ func (t *turn) loop(ctx context.Context) (ending, error) {
 func (t *turn) end(ctx context.Context, e ending) (Outcome, error) {
 	out := Outcome{Conversation: t.conv.ID, Turn: t.id, State: e.state, Reason: e.reason, Rounds: t.rounds, Usage: t.usage}
 	now := t.rt.cfg.Now()
-	b := &store.Batch{Blocks: e.blocks, Turns: []store.TurnWrite{{Expect: store.TurnRunning, Turn: store.Turn{ID: t.id, State: e.state, Reason: e.reason, Ended: now}}}}
+	b := &store.Batch{Blocks: append(t.owed, e.blocks...), Turns: []store.TurnWrite{{Expect: store.TurnRunning, Turn: store.Turn{ID: t.id, State: e.state, Reason: e.reason, Ended: now}}}}
 	if e.answer != nil {
 		out.Answer = e.answer.Text
 		if !e.written {
@@ -152,8 +173,10 @@ func (t *turn) sync(ctx context.Context) error {
 	return nil
 }
 
-// write appends blocks under the turn's fence.
+// write appends blocks under the turn's fence, after the records that are owed.
 func (t *turn) write(ctx context.Context, blocks ...store.Block) error {
+	blocks = append(t.owed, blocks...)
+	t.owed = nil
 	if len(blocks) == 0 {
 		return nil
 	}
@@ -190,8 +213,13 @@ func (t *turn) announce(r *round, attempt int) string {
 		a.Started = append(a.Started, fmt.Sprintf("%s %s %s: %s", p.row.ToolCallID, p.row.Tool, clip(string(p.call.Params), 500), p.now(r).State))
 	}
 	for _, p := range t.agent.Problems {
-		a.Quarantined = append(a.Quarantined, p.Tool+": "+p.Message)
+		if t.agent.tools[p.Tool] == nil { // else a remark about a tool that works
+			a.Quarantined = append(a.Quarantined, p.Tool+": "+p.Message)
+		}
 	}
+	t.goneMu.Lock()
+	defer t.goneMu.Unlock()
+	a.Vanished = slices.Sorted(slices.Values(t.gone))
 	return a.Text()
 }
 
@@ -215,19 +243,20 @@ func contractAddress(tool string) string {
 func targetAddress(tool string) string { return "tool." + tool }
 
 // segment is one part of a compiled address: lower case letters, digits, "_" and "-", not empty, at most 64.
-func segment(s string) string {
-	s = strings.Map(func(r rune) rune {
+func segment(original string) string {
+	s := strings.Map(func(r rune) rune {
 		switch {
 		case r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' || r == '-':
 			return r
 		}
 		return '-'
-	}, strings.ToLower(s))
+	}, strings.ToLower(original))
 	s = strings.TrimLeft(s, "_-")
-	if s == "" {
-		s = "x"
+	if s == original && s != "" && len(s) <= 64 {
+		return s
 	}
-	return s[:min(len(s), 64)]
+	sum := sha256.Sum256([]byte(original)) // two names that only differ in what was changed stay two
+	return "x" + s[:min(len(s), 50)] + "-" + hex.EncodeToString(sum[:5])
 }
 
 // invocation derives the port's bounds: one affordance per connection, one contract per callable, the tool itself the

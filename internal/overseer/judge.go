@@ -11,9 +11,9 @@ import (
 func (o *Overseer) judge(it *item) (Verdict, bool) {
 	v := Verdict{Index: it.index, Action: it.action, Tool: it.tool}
 	if it.decision != nil && !it.identified {
-		v.Action, v.Tool = it.decision.Action, it.decision.Tool
+		v.Action = known(it.decision.Action)
 	}
-	t, known := o.lookup(v.Tool)
+	t, there := o.lookup(v.Tool)
 	v.Traits = t.in(it)
 	switch {
 	case it.decision != nil && it.decision.Problem != nil:
@@ -24,18 +24,24 @@ func (o *Overseer) judge(it *item) (Verdict, bool) {
 	case it.action != writ.ActionCall:
 		return o.judgeFinal(v), true
 	}
+	if o.cfg.NoTools {
+		return v.refuse(writ.CodeUnknownTool, nil, "no tool may be called in this generation. Next: give the final answer"), true
+	}
 	if o.cfg.Claim != nil && o.unclaimed(it.tool) {
 		if it.decision == nil {
 			return v, false
 		}
-		if c := o.cfg.Claim(it.decision); c.Claimed || c.Conflict {
+		switch c := o.cfg.Claim(it.decision); {
+		case c.Claimed, c.Conflict:
 			return o.claim(v, it, c), true
+		case c.Replaced:
+			o.leave(c.Prior)
 		}
 	}
 	if r := o.full(v); r != nil {
 		return *r, true
 	}
-	if !known {
+	if !there {
 		return o.unknown(v), true
 	}
 	if t.Namespaces != nil && !it.nsClosed && it.decision == nil {
@@ -45,6 +51,15 @@ func (o *Overseer) judge(it *item) (Verdict, bool) {
 		return *r, true
 	}
 	return o.targets(v, it, t)
+}
+
+// known returns the name of an action, or "" for half a name or anything else that the model wrote: a verdict is shown.
+func known(action string) string {
+	switch action {
+	case writ.ActionCall, writ.ActionComplete, writ.ActionExit:
+		return action
+	}
+	return ""
 }
 
 // refuse fills in a refusal.

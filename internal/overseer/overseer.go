@@ -35,6 +35,7 @@ type Prior struct {
 type Claim struct {
 	Claimed  bool // it is the recorded action Prior; nothing runs again
 	Conflict bool // the row Prior stands and was dispatched with other arguments; these do not run
+	Replaced bool // the row Prior never started and was withheld: it stands no more, and this is a new action
 	Prior    int  // index into Config.Priors
 }
 
@@ -45,6 +46,8 @@ type Config struct {
 	Lookup func(tool string) (Tool, bool)
 	// Nearest gives the known tool id closest to an unknown one, or "". May be nil.
 	Nearest func(tool string) string
+	// NoTools refuses every call: an answer-only generation.
+	NoTools bool
 	Priors  []Prior
 	// Claim matches a well-formed closed call with the rows of earlier attempts that nothing has claimed yet. It is
 	// asked once per action and only while such rows of the same tool remain. Nil claims nothing.
@@ -284,6 +287,11 @@ func (o *Overseer) Retract(index int) {
 	o.accepted = slices.DeleteFunc(o.accepted, func(s *stand) bool {
 		return s.row == nil && s.item.index == index
 	})
+}
+
+// leave takes a row that was withheld out of the accepted list.
+func (o *Overseer) leave(prior int) {
+	o.accepted = slices.DeleteFunc(o.accepted, func(s *stand) bool { return s.row != nil && s.prior == prior })
 }
 
 // neutral reports whether everything that stands is purely neutral, final answers aside.

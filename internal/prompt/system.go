@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"writ"
+	"writ/internal/stream"
 )
 
 // Tool is one catalog entry: what the model reads of a tool. Traits is the same record that the runtime enforces.
@@ -42,6 +43,8 @@ func BuildKit(d writ.Dialect, tools []Tool, additional string) Kit {
 	return kit
 }
 
+// catalog lists the tools. What a tool says of itself is quoted text: it is escaped, so that a server's description
+// holds no tag either.
 func catalog(b *strings.Builder, tools []Tool) {
 	if len(tools) == 0 {
 		b.WriteString("\n\n# Tools\n\nThere are no tools. Answer from what you know.")
@@ -51,9 +54,9 @@ func catalog(b *strings.Builder, tools []Tool) {
 	for i, t := range tools {
 		ids[i] = t.ID
 	}
-	fmt.Fprintf(b, "\n\n# Tools\n\n%d tools: %s", len(tools), strings.Join(ids, ", "))
+	fmt.Fprintf(b, "\n\n# Tools\n\n%d tools: %s", len(tools), stream.Escape(strings.Join(ids, ", ")))
 	for _, t := range tools {
-		fmt.Fprintf(b, "\n\n## %s\n%s\n\n%s\nParameters: %s", t.ID, strings.TrimSpace(t.Description), scope(t), compact(t.Schema))
+		b.WriteString(stream.Escape(fmt.Sprintf("\n\n## %s\n%s\n\n%s\nParameters: %s", t.ID, strings.TrimSpace(t.Description), scope(t), compact(t.Schema))))
 		if t.CodeParam != "" {
 			fmt.Fprintf(b, "\nThe parameter %q is given in a <channel:code> block right after the action.", t.CodeParam)
 		}

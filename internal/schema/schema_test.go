@@ -8,7 +8,7 @@ import (
 
 func TestInvalidSaysWhereAndWhy(t *testing.T) {
 	var c Cache
-	s, err := c.Compile(json.RawMessage(`{"type":"object","additionalProperties":false,"required":["a"],"properties":{"a":{"type":"integer","maximum":9},"b":{"type":"array","items":{"enum":["x"]}}}}`))
+	s, err := c.Schema(json.RawMessage(`{"type":"object","additionalProperties":false,"required":["a"],"properties":{"a":{"type":"integer","maximum":9},"b":{"type":"array","items":{"enum":["x"]}}}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,18 +33,29 @@ func TestInvalidSaysWhereAndWhy(t *testing.T) {
 func TestCompileRefusesWhatItCannotUse(t *testing.T) {
 	var c Cache
 	for _, raw := range []string{`{`, `5`, `{"type":"nope"}`, `{"$ref":"https://example.com/x.json"}`, `{"$ref":"file:///etc/passwd"}`} {
-		if s, err := c.Compile(json.RawMessage(raw)); err == nil {
-			t.Errorf("%s compiled: %v", raw, s)
+		s, err := c.Schema(json.RawMessage(raw))
+		if err == nil {
+			err = s.Compile()
+		}
+		if err == nil {
+			t.Errorf("%s compiled", raw)
+		}
+		if s != nil && s.Invalid(json.RawMessage(`{}`)) == "" {
+			t.Errorf("%s: arguments passed a schema that cannot be used", raw)
 		}
 	}
-	if _, err := c.Compile(json.RawMessage(`{"$ref":"file:///etc/passwd"}`)); err == nil || !strings.Contains(err.Error(), "not followed") {
-		t.Errorf("a file reference: %v", err)
-	}
-	a, err := c.Compile(nil)
+	s, err := c.Schema(json.RawMessage(`{"$ref":"file:///etc/passwd"}`))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b, _ := c.Compile(nil); a != b {
+	if err := s.Compile(); err == nil || !strings.Contains(err.Error(), "not followed") {
+		t.Errorf("a file reference: %v", err)
+	}
+	a, err := c.Schema(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, _ := c.Schema(nil); a != b {
 		t.Error("the same text was compiled twice")
 	}
 	if got := a.Invalid(json.RawMessage(`{"anything":true}`)); got != "" {

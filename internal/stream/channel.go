@@ -391,7 +391,7 @@ func (c *codeWait) refuse(p *Problem) *Decision {
 
 // end gives the decision with its code.
 func (c *codeWait) end(out *output) *Decision {
-	value := quote(c.text.String())
+	value := quote(Unescape(c.text.String()))
 	params, ok := fill(c.decision.Params, c.param, value)
 	if !ok {
 		return c.refuse(&Problem{Code: writ.CodeInvalidAction, Hint: "leave it out of params",

@@ -269,7 +269,7 @@ func (d *decision) close() *Decision {
 		out.Answer, out.AnswerClosed = "", false
 		out.Params = json.RawMessage("{}")
 		if d.ended > 0 {
-			out.Params = d.body.buf[d.params:d.ended:d.ended]
+			out.Params = unescaped(d.body.buf[d.params:d.ended:d.ended])
 		}
 	}
 	slices.Sort(out.Dropped)

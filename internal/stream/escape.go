@@ -1,45 +1,59 @@
 package stream
 
 import (
+	"bytes"
+	"encoding/json"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 )
 
+// mark is what takes the tag out of a tag.
+const mark = '~'
+
 // Escape makes quoted text harmless for a prompt of the channel dialect: wherever s has something like "<channel:" or
-// "</channel:", in any letter case and with blanks inside, a backslash goes after the "<". [Unescape] undoes it exactly;
-// escaping twice needs undoing twice. The result holds nothing that the parser reads as a tag.
+// "</channel:", in any letter case and with blanks inside, a tilde goes after the "<". [Unescape] undoes it exactly;
+// escaping twice needs undoing twice. A tilde because a model that copies it into a JSON string need not escape it. The result holds nothing that the parser reads as a tag.
 func Escape(s string) string {
-	return rewrite(s, func(b *strings.Builder, slashes int) {
-		b.WriteByte('\\')
-		for range slashes {
-			b.WriteByte('\\')
+	return rewrite(s, func(b *strings.Builder, marks int) {
+		b.WriteByte(mark)
+		for range marks {
+			b.WriteByte(mark)
 		}
 	})
 }
 
 // Unescape undoes [Escape].
 func Unescape(s string) string {
-	return rewrite(s, func(b *strings.Builder, slashes int) {
-		for range slashes - 1 {
-			b.WriteByte('\\')
+	return rewrite(s, func(b *strings.Builder, marks int) {
+		for range marks - 1 {
+			b.WriteByte(mark)
 		}
 	})
 }
 
-// rewrite copies s and lets put write the backslashes of everything that looks like a tag.
-func rewrite(s string, put func(b *strings.Builder, slashes int)) string {
+// unescaped undoes what [Escape] did to a page that the model has copied into its arguments: the tool gets the page as
+// it was. A tilde means nothing to JSON, so raw arguments stay the JSON they are.
+func unescaped(params json.RawMessage) json.RawMessage {
+	if bytes.IndexByte(params, mark) < 0 {
+		return params
+	}
+	return json.RawMessage(Unescape(string(params)))
+}
+
+// rewrite copies s and lets put write the tildes of everything that looks like a tag.
+func rewrite(s string, put func(b *strings.Builder, marks int)) string {
 	var b strings.Builder
 	done := 0
 	for i := strings.IndexByte(s, '<'); i >= 0 && i < len(s); {
 		i++
-		if slashes, ok := tagLike(s[i:]); ok {
+		if marks, ok := tagLike(s[i:]); ok {
 			if b.Len() == 0 {
 				b.Grow(len(s) + 16)
 			}
 			b.WriteString(s[done:i])
-			put(&b, slashes)
-			i += slashes
+			put(&b, marks)
+			i += marks
 			done = i
 		}
 		next := strings.IndexByte(s[i:], '<')
@@ -55,20 +69,20 @@ func rewrite(s string, put func(b *strings.Builder, slashes int)) string {
 	return b.String()
 }
 
-// tagLike reports whether s, which follows a "<", goes on like a tag, and how many backslashes it begins with.
-func tagLike(s string) (slashes int, ok bool) {
-	for slashes < len(s) && s[slashes] == '\\' {
-		slashes++
+// tagLike reports whether s, which follows a "<", goes on like a tag, and how many tildes it begins with.
+func tagLike(s string) (marks int, ok bool) {
+	for marks < len(s) && s[marks] == mark {
+		marks++
 	}
-	s = trimBlanks(s[slashes:])
+	s = trimBlanks(s[marks:])
 	if strings.HasPrefix(s, "/") {
 		s = trimBlanks(s[1:])
 	}
 	word := strings.TrimSuffix(tagWord, ":")
 	if len(s) < len(word) || !strings.EqualFold(s[:len(word)], word) {
-		return slashes, false
+		return marks, false
 	}
-	return slashes, strings.HasPrefix(trimBlanks(s[len(word):]), ":")
+	return marks, strings.HasPrefix(trimBlanks(s[len(word):]), ":")
 }
 
 // trimBlanks trims white space and what is invisible.

@@ -155,7 +155,8 @@ type Answer struct {
 	Text        string   `json:"text"`
 	Followups   []string `json:"followups,omitempty"`
 	Provisional bool     `json:"provisional,omitempty"`
-	Origin      string   `json:"origin"` // model | kept (its attempt failed after it was shown)
+	Origin      string   `json:"origin"`            // model | kept (its attempt failed after it was shown)
+	Summary     string   `json:"summary,omitempty"` // the model's working summary; stored, not shown
 }
 
 // Notice tells the model what it could not see.
