@@ -37,12 +37,20 @@ var layers = map[string]struct{ own, third []string }{
 		"writ/internal/stream", "writ/internal/timeline", "writ/internal/workspace", "writ/store", "writ/trait"}},
 
 	// The ends: the root only, never each other, never the runtime.
-	"writ/model/recorded":     {own: []string{"writ"}, third: []string{"github.com/goccy/go-yaml"}},
-	"writ/internal/workspace": {own: []string{"writ"}},
-	"writ/internal/mcpclient": {own: []string{"writ"}, third: []string{"github.com/modelcontextprotocol/go-sdk", "github.com/google/jsonschema-go"}},
-	"writ/tool/mcp":           {own: []string{"writ", "writ/internal/mcpclient"}},
-	"writ/tool/python":        {own: []string{"writ", "writ/internal/mcpclient"}},
-	"writ/tool/gofunc":        {own: []string{"writ"}, third: []string{"github.com/google/jsonschema-go"}},
+	"writ/internal/modelhttp":     {own: []string{"writ"}},
+	"writ/internal/modelreq":      {own: []string{"writ"}},
+	"writ/model":                  {},
+	"writ/model/anthropic":        {own: []string{"writ", "writ/internal/modelhttp", "writ/internal/modelreq"}, third: []string{"github.com/anthropics/anthropic-sdk-go/v2"}},
+	"writ/model/openai":           {own: []string{"writ", "writ/internal/modelhttp", "writ/internal/modelreq"}, third: []string{"github.com/openai/openai-go/v3"}},
+	"writ/model/recorded":         {own: []string{"writ"}, third: []string{"github.com/goccy/go-yaml"}},
+	"writ/internal/workspace":     {own: []string{"writ"}},
+	"writ/internal/dial":          {},
+	"writ/internal/dial/dialtest": {},
+	"writ/internal/mcpclient":     {own: []string{"writ", "writ/internal/dial"}, third: []string{"github.com/modelcontextprotocol/go-sdk", "github.com/google/jsonschema-go"}},
+	"writ/tool/mcp":               {own: []string{"writ", "writ/internal/mcpclient"}},
+	"writ/tool/http":              {own: []string{"writ", "writ/internal/dial"}, third: []string{"github.com/getkin/kin-openapi"}},
+	"writ/tool/python":            {own: []string{"writ", "writ/internal/mcpclient"}},
+	"writ/tool/gofunc":            {own: []string{"writ"}, third: []string{"github.com/google/jsonschema-go"}},
 
 	"writ/cmd/writ": {own: []string{"*"}, third: []string{"github.com/spf13/cobra", "github.com/modelcontextprotocol/go-sdk"}},
 }
@@ -141,11 +149,13 @@ func TestDocumentsLinkToWhatExists(t *testing.T) {
 }
 
 func TestNoRegistryHostInLockFiles(t *testing.T) {
-	b, err := os.ReadFile("testdata/npm/package-lock.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if strings.Contains(string(b), `"resolved"`) {
-		t.Error("the lock file names where its packages came from")
+	for _, dir := range []string{"testdata/npm", "testdata/conformance"} {
+		b, err := os.ReadFile(dir + "/package-lock.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(b), `"resolved"`) {
+			t.Errorf("the lock file of %s names where its packages came from", dir)
+		}
 	}
 }

@@ -19,6 +19,10 @@ type ToolSpec struct {
 	Declared *DeclaredTraits
 	// Hints are an MCP server's own annotations; used only where the administrator trusts them.
 	Hints *ToolHints
+	// Definition is the SHA-256 (hex) of what the source says the tool is, in canonical form: for MCP its name,
+	// description, schema and annotations, for HTTP the method and path too. It changes when and only when one of
+	// them does. Empty for tools of this program.
+	Definition string
 	// Paths are the arguments that name what the call reads and writes, for built-in tools. Configuration may add.
 	Paths ToolPaths
 	// CodeParam names the parameter that a <channel:code> block fills; empty for tools without one.
@@ -49,6 +53,9 @@ type Call struct {
 	IdempotencyKey string          // to be handed to whatever can deduplicate
 	Conversation   string
 	Turn           string
+	// Input continues a call that ended in [*InputRequired]: what [InputRequired.Answer] made of it. Empty for a
+	// first call.
+	Input json.RawMessage
 }
 
 // ContentKind says which field of a [Content] is set.
@@ -109,6 +116,29 @@ var ErrNotStarted = errors.New("the call was not started")
 
 // ErrVanished marks a call of a tool that its source no longer offers; it implies [ErrNotStarted].
 var ErrVanished = fmt.Errorf("the tool is no longer offered: %w", ErrNotStarted)
+
+// InputRequired is the error of a call whose tool says that it has not completed and asks for input first (an MCP
+// elicitation by multi-round-trip). It is plain data: it may be stored, and the call continued much later and elsewhere
+// by a new call with the same tool and parameters and with [Call.Input]. What the tool did before it asked, nobody
+// knows. A toolset returns it only where it was told to.
+type InputRequired struct {
+	Requests json.RawMessage // by id, the questions as the server wrote them: {"ID": {"method", "params"}}
+	State    string          // the server's own; opaque, to be handed back unchanged
+}
+
+// Error implements error.
+func (e *InputRequired) Error() string {
+	return "the tool asks for further input; it says that it has not completed"
+}
+
+// Answer is [Call.Input] for the answers by id: for an elicitation {"ID": {"action": "accept", "content": {…}}}, where
+// action may also be "decline" or "cancel".
+func (e *InputRequired) Answer(answers json.RawMessage) (json.RawMessage, error) {
+	return json.Marshal(struct {
+		Responses json.RawMessage `json:"inputResponses"`
+		State     string          `json:"requestState,omitempty"`
+	}{answers, e.State})
+}
 
 // Problem is something wrong with one tool or connection that does not stop the others: the tool is quarantined,
 // not its server.

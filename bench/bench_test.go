@@ -82,6 +82,11 @@ func TestMeasurementsRun(t *testing.T) {
 		"turn":  func(b *testing.B) { WholeTurn(b, Memory) }, "build": func(b *testing.B) { Build(b, 3) },
 		"start": func(b *testing.B) { Start(b, true) }, "next": func(b *testing.B) { RenderNext(b, 5) },
 		"action": func(b *testing.B) { DurableAction(b, Memory, 64) }, "commits": func(b *testing.B) { RawCommits(b, 64) },
+		"long": func(b *testing.B) {
+			if sent := Long(b, 2, 10, 1<<16, 4000); sent.Summaries == 0 || sent.Largest > 32_000 {
+				b.Errorf("%+v", sent)
+			}
+		},
 	} {
 		if r := Once(run); r.N != 1 {
 			t.Errorf("%s ran %d times", name, r.N)

@@ -26,12 +26,15 @@ type Agent struct {
 	Model           ModelRef
 	RoleModels      map[string]ModelRef
 	SupportedModels []SupportedModel
+	FallbackModels  []ModelRef
 
 	MaxRounds            int
 	MaxRepairs           int
+	MaxRetries           int
 	MaxActionsPerRound   int
 	MaxConcurrentActions int
 	MaxResultChars       int
+	ContextTokens        int // above it the prompt is compacted
 	StartWithin          time.Duration
 	ToolTimeout          time.Duration
 	OnRefusal            OnRefusal
@@ -102,7 +105,7 @@ type Provenance struct {
 // Kind says where the tools of a connection live.
 type Kind string
 
-// Connection kinds. This version runs python, mcp and go.
+// Connection kinds. This version runs python, mcp, http and go.
 const (
 	KindPython       Kind = "python"
 	KindMCP          Kind = "mcp"
@@ -125,7 +128,11 @@ type Connection struct {
 	Interpreter string // python: the interpreter's command
 	ServerID    string // mcp
 	Service     *Service
-	URL, Spec   string // http
+	Spec        string            // http: absolute path of the OpenAPI document
+	URL         string            // http: the service's base address; empty = the document's first server
+	Headers     map[string]Secret // http
+	// AllowPrivate are addresses, CIDR ranges and hosts that an http service may have although they are private.
+	AllowPrivate []string
 
 	// Allowed is the ceiling, sorted. With AllowAll it is empty and everything that is found is allowed. For a named
 	// service the ceiling is in Namespaces.
@@ -151,6 +158,7 @@ type Connection struct {
 	names    map[string]Pos    // every callable the connection names, for CheckAllowed
 	fallback time.Duration     // the agent's tool_timeout
 	refText  string            // ref as written
+	specText string            // spec as written
 }
 
 // Allows reports whether the ceiling contains the callable name; for a named service, whether some namespace allows

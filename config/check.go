@@ -139,6 +139,8 @@ func (c *checker) buildServices() map[string]Service {
 		if s.Cwd.Set {
 			svc.Cwd = absolute(c.dir, s.Cwd.V)
 		}
+		c.address(path+".url", s.URL)
+		c.headers(path, s.Headers)
 		out[e.Key] = svc
 	}
 	return out
@@ -179,6 +181,10 @@ func (c *checker) checkBlock(b *blockShape) {
 	for i := range b.SupportedModels.V {
 		s := &b.SupportedModels.V[i]
 		c.checkRoleModel(&s.roleModelShape, s.Pos, "supported_models")
+	}
+	for i := range b.FallbackModels.V {
+		m := &b.FallbackModels.V[i]
+		c.checkRoleModel(m, b.FallbackModels.Pos, "fallback_models")
 	}
 	c.checkSubagents(b.Subagents)
 	c.checkCache(b.Cache)

@@ -417,7 +417,7 @@ func TestWarnings(t *testing.T) {
               odd: {strategy: [unknown, neutral], effect: idempotent, execution: {replay: at_most_once_per_round}}
               fine: {effect: none}
           - {kind: mcp, server_id: knowlege, allowed: [a, b], tool_traits: {'*': {strategy: exploration}}}
-          - {kind: http, alias: h, url: 'https://h', allowed: [a]}
+          - {kind: named_service, alias: h, namespaces: {mem: {allowed: [object.get]}}}
           - {kind: python, module: a.b.mod}
 `)+"mcp: {services: {knowledge: {url: 'http://h'}}}\nserver: {port: 1}\nmodels: {providers: {anthropic: {api_key: sk-1}}}\n")
 	const want = `7:13: workspace_jobs has no allowed: every tool it has may be called (hint: list the tools the agent needs)
@@ -431,13 +431,63 @@ func TestWarnings(t *testing.T) {
 15:82: workspace_jobs.tool_traits.odd: the execution profile is incomplete; early: false (hint: set trigger, concurrency, result_dependency too)
 17:36: connection knowlege is inactive: mcp.services has no entry "knowlege" (hint: did you mean knowledge?)
 17:77: knowlege.tool_traits: '*' gives 2 tools the same traits (hint: name the tools unless all of them truly behave alike)
-18:20: connection h is inactive: kind http is not provided by this version
+18:20: connection h is inactive: kind named_service is not provided by this version
 19:36: connection mod is inactive: module a.b.mod is not provided by this version
 21:1: server is not provided by this version yet
 22:43: models.providers.anthropic.api_key stands in the file itself (hint: write ${VAR} or file:PATH)
 `
 	if got := lines(report.Warnings); got != want {
 		t.Errorf("warnings:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+func TestHTTPConnection(t *testing.T) {
+	const text = `
+react: {model: anthropic/m}
+mcp: {services: {far: {url: 'https://mcp.example.com/mcp', headers: {Authorization: 'Bearer ${TOKEN}'}}}}
+surfaces:
+  as_consumer:
+    agents:
+      main:
+        tools:
+          - kind: http
+            alias: shop
+            spec: api/shop.yaml
+            url: https://shop.example.com/v1
+            headers: {Authorization: "Bearer ${SHOP_TOKEN}"}
+            allow_private: [10.1.0.0/16, "::1", cache.internal]
+            allowed: [listOrders]
+          - {kind: mcp, server_id: far, allowed: [search]}
+`
+	dir := t.TempDir()
+	if err := os.MkdirAll(filepath.Join(dir, "api"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	write(t, dir, map[string]string{"api/shop.yaml": "openapi: 3.1.0\n"})
+	cfg, report := Parse("writ.yaml", []byte(text), dir)
+	if cfg == nil || len(report.Warnings) != 0 {
+		t.Fatalf("%v\n%s", report.Err(), lines(report.Warnings))
+	}
+	a := agent(t, cfg, "")
+	c := conn(t, a, "shop")
+	if !c.Active || c.Spec != filepath.Join(dir, "api", "shop.yaml") || c.URL != "https://shop.example.com/v1" ||
+		!slices.Equal(c.AllowPrivate, []string{"10.1.0.0/16", "::1", "cache.internal"}) {
+		t.Errorf("%+v", c)
+	}
+	if got, err := c.Headers["Authorization"].Resolve(func(string) (string, bool) { return "s3", true }); got != "Bearer s3" || err != nil {
+		t.Errorf("%q, %v", got, err)
+	}
+	if far := conn(t, a, "far"); !far.Active || !far.Service.Remote() {
+		t.Errorf("%+v", far)
+	}
+	if e := string(a.Effective()); !strings.Contains(e, `"spec":"api/shop.yaml"`) || strings.Contains(e, dir) {
+		t.Errorf("effective: %s", e)
+	}
+	warned := lines(cfg.CheckSecrets(func(string) (string, bool) { return "", false }))
+	for _, want := range []string{"shop.headers.Authorization: environment variable SHOP_TOKEN is not set", "mcp.services.far.headers.Authorization"} {
+		if !strings.Contains(warned, want) {
+			t.Errorf("%q is missing in\n%s", want, warned)
+		}
 	}
 }
 

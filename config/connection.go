@@ -2,6 +2,8 @@ package config
 
 import (
 	"fmt"
+	"net/netip"
+	"net/url"
 	"path"
 	"regexp"
 	"slices"
@@ -25,7 +27,7 @@ type builtConn struct {
 var kindKeys = map[Kind][]string{
 	KindPython:       {"ref", "module", "env", "interpreter", "allowed"},
 	KindMCP:          {"server_id", "trust_traits", "trust_annotations", "allowed"},
-	KindHTTP:         {"url", "spec", "allowed"},
+	KindHTTP:         {"url", "spec", "headers", "allow_private", "allowed"},
 	KindNamedService: {"namespaces"},
 	KindGo:           {"allowed"},
 }
@@ -39,12 +41,13 @@ const reservedAlias = "react"
 func (c *checker) connection(a *Agent, s *connShape) *builtConn {
 	conn := &builtConn{Connection: Connection{
 		Kind: Kind(s.Kind.V), ID: s.ID.V, Alias: s.Alias.V, Active: true, Pos: s.Pos,
-		Module: s.Module.V, Interpreter: s.Interpreter.V, ServerID: s.ServerID.V, URL: s.URL.V, Spec: s.Spec.V,
+		Module: s.Module.V, Interpreter: s.Interpreter.V, ServerID: s.ServerID.V, URL: s.URL.V,
 		TrustTraits: s.TrustTraits.V, TrustAnnotations: s.TrustAnnotations.V,
 		Env: secrets(s.Env), Paths: map[string]writ.ToolPaths{}, Targets: map[string][]string{}, Timeout: s.Timeout.V,
 		Namespaces: map[string]Namespace{}, limits: map[string]limit{}, blocked: map[string]string{},
 		approval: map[string]string{},
-		names:    map[string]Pos{}, fallback: a.ToolTimeout, refText: s.Ref.V,
+		names:    map[string]Pos{}, fallback: a.ToolTimeout, refText: s.Ref.V, specText: s.Spec.V,
+		Headers: secrets(s.Headers),
 	}}
 	if !a.Active {
 		conn.Active, conn.Reason = false, a.Reason
@@ -121,7 +124,8 @@ func (c *checker) aliasOf(conn *builtConn, s *connShape) {
 func (c *checker) kindKeysOnly(conn *builtConn, s *connShape) {
 	keys := []at{{"ref", s.Ref.Pos}, {"module", s.Module.Pos}, {"env", s.Env.Pos}, {"interpreter", s.Interpreter.Pos},
 		{"server_id", s.ServerID.Pos}, {"trust_traits", s.TrustTraits.Pos}, {"trust_annotations", s.TrustAnnotations.Pos},
-		{"url", s.URL.Pos}, {"spec", s.Spec.Pos}, {"allowed", s.Allowed.Pos}}
+		{"url", s.URL.Pos}, {"spec", s.Spec.Pos}, {"headers", s.Headers.Pos}, {"allow_private", s.AllowPrivate.Pos},
+		{"allowed", s.Allowed.Pos}}
 	if s.Namespaces != nil {
 		keys = append(keys, at{"namespaces", s.Namespaces.Pos})
 	}
@@ -180,10 +184,78 @@ func (c *checker) mcpConn(conn *builtConn, s *connShape) {
 }
 
 func (c *checker) httpConn(conn *builtConn, s *connShape) {
-	if !s.URL.present() && !s.Spec.present() {
-		c.report.errorf(s.Pos, "set spec to its OpenAPI document", "%s has neither url nor spec", conn.path)
+	switch {
+	case !s.Spec.present():
+		c.report.errorf(s.Pos, "set spec to its OpenAPI document", "%s has no spec", conn.path)
+	case s.Spec.Set && strings.Contains(s.Spec.V, "://"):
+		c.report.errorf(s.Spec.Pos, "download it, and read it: it decides what the tools are", "%s.spec is an address, not a file", conn.path)
+	case s.Spec.Set:
+		conn.Spec = absolute(c.dir, s.Spec.V)
+		c.regularFile(s.Spec.V, s.Spec.Pos, conn.path+".spec")
 	}
-	c.inactive(conn, s.Kind.Pos, "kind http is not provided by this version")
+	c.httpURL(conn, s)
+	c.headers(conn.path, s.Headers)
+	for _, v := range s.AllowPrivate.V {
+		if !validPrivate(v.V) {
+			c.report.errorf(v.Pos, "write an IP address, a range as 10.0.0.0/8, or a host name", "%s.allow_private has %s", conn.path, quote(v.V))
+			continue
+		}
+		conn.AllowPrivate = append(conn.AllowPrivate, v.V)
+	}
+}
+
+// httpURL checks the base address. Credentials go nowhere but to an address of the configuration.
+func (c *checker) httpURL(conn *builtConn, s *connShape) {
+	if !s.URL.present() && len(s.Headers.Entries) > 0 {
+		c.report.errorf(s.Headers.Pos, "set url: the document does not decide who gets them", "%s has headers and no url", conn.path)
+	}
+	if u := c.address(conn.path+".url", s.URL); u != nil && (u.RawQuery != "" || u.Fragment != "") {
+		c.report.errorf(s.URL.Pos, "leave them out", "%s.url has a query or a fragment", conn.path)
+	}
+}
+
+// address checks an http or https address, without showing it; nil where there is none.
+func (c *checker) address(path string, v val[string]) *url.URL {
+	if !v.Set {
+		return nil
+	}
+	u, err := url.Parse(v.V)
+	switch {
+	case err != nil || u.Hostname() == "":
+		c.report.errorf(v.Pos, "write an http:// or https:// address", "%s is no address", path)
+		return nil
+	case u.User != nil:
+		c.report.errorf(v.Pos, "put them into headers", "%s has credentials in it", path)
+	}
+	return u
+}
+
+// headers checks the names of headers.
+func (c *checker) headers(path string, headers dict[val[Secret]]) {
+	seen := map[string]bool{}
+	for _, h := range headers.Entries {
+		name := strings.ToLower(h.Key)
+		switch {
+		case !validHeader.MatchString(h.Key):
+			c.report.errorf(h.Pos, "", "%s.headers: %s cannot be the name of a header", path, quote(h.Key))
+		case seen[name]:
+			c.report.errorf(h.Pos, "keep one of them", "%s.headers has %s twice; case does not matter", path, h.Key)
+		}
+		seen[name] = true
+	}
+}
+
+var (
+	validHeader = regexp.MustCompile("^[A-Za-z0-9!#$%&'*+.^_`|~-]+$")
+	validName   = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,251}[A-Za-z0-9])?$`)
+)
+
+func validPrivate(s string) bool {
+	if _, err := netip.ParsePrefix(s); err == nil {
+		return true
+	}
+	_, err := netip.ParseAddr(s)
+	return err == nil || validName.MatchString(s)
 }
 
 // ceiling reads allowed. Without it a file or registration of the administrator's own is open as a whole; a server,

@@ -23,9 +23,11 @@ func canonical(a *Agent, models Models) []byte {
 		"react": map[string]any{
 			"dialect": a.Dialect, "additional_instructions": a.Instructions, "profile": a.Profile,
 			"model": a.Model.String(), "role_models": modelTexts(a.RoleModels), "supported_models": a.SupportedModels,
+			"fallback_models": a.FallbackModels, "max_retries": a.MaxRetries,
 			"max_rounds": a.MaxRounds, "max_repairs": a.MaxRepairs, "max_actions_per_round": a.MaxActionsPerRound,
 			"max_concurrent_actions": a.MaxConcurrentActions, "max_result_chars": a.MaxResultChars,
-			"start_within": a.StartWithin.String(), "tool_timeout": a.ToolTimeout.String(),
+			"context_tokens": a.ContextTokens,
+			"start_within":   a.StartWithin.String(), "tool_timeout": a.ToolTimeout.String(),
 			"on_refusal": a.OnRefusal, "on_unknown": a.OnUnknown, "stop_on_failure": a.StopOnFailure,
 			"event_source_pipeline": map[string]any{"enabled": a.EventPipeline},
 			"subagents": map[string]any{
@@ -82,6 +84,7 @@ func canonicalProviders(a *Agent, models Models) map[string]any {
 	for _, m := range a.SupportedModels {
 		refs = append(refs, m.ModelRef)
 	}
+	refs = append(refs, a.FallbackModels...)
 	out := map[string]any{}
 	for _, r := range refs {
 		if p, ok := models.Provider(r.Provider); ok {
@@ -94,7 +97,8 @@ func canonicalProviders(a *Agent, models Models) map[string]any {
 func canonicalConn(c *Connection) map[string]any {
 	out := map[string]any{
 		"kind": c.Kind, "id": c.ID, "alias": c.Alias, "active": c.Active, "reason": c.Reason, "ref": c.refText,
-		"module": c.Module, "interpreter": c.Interpreter, "server_id": c.ServerID, "url": c.URL, "spec": c.Spec,
+		"module": c.Module, "interpreter": c.Interpreter, "server_id": c.ServerID, "url": c.URL, "spec": c.specText,
+		"headers": c.Headers, "allow_private": c.AllowPrivate,
 		"allowed": ceiling(c.Allowed, c.AllowAll), "tool_traits": canonicalTraits(c.Traits),
 		"trust_traits": c.TrustTraits, "trust_annotations": c.TrustAnnotations, "env": c.Env, "paths": c.Paths,
 		"targets": c.Targets, "timeout": c.Timeout.String(), "limits": canonicalLimits(c.limits), "inactive": c.blocked, "approval": c.approval,

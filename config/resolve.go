@@ -81,9 +81,11 @@ func (c *checker) behaviour(a *Agent) {
 	a.Profile = pick(r, "profile", "", func(b *blockShape) *val[string] { return &b.Profile })
 	a.MaxRounds = pick(r, "max_rounds", 15, func(b *blockShape) *val[int] { return &b.MaxRounds })
 	a.MaxRepairs = pick(r, "max_repairs", 2, func(b *blockShape) *val[int] { return &b.MaxRepairs })
+	a.MaxRetries = pick(r, "max_retries", 4, func(b *blockShape) *val[int] { return &b.MaxRetries })
 	a.MaxActionsPerRound = pick(r, "max_actions_per_round", 8, func(b *blockShape) *val[int] { return &b.MaxActionsPerRound })
 	a.MaxConcurrentActions = pick(r, "max_concurrent_actions", 4, func(b *blockShape) *val[int] { return &b.MaxConcurrentActions })
 	a.MaxResultChars = pick(r, "max_result_chars", 12000, func(b *blockShape) *val[int] { return &b.MaxResultChars })
+	a.ContextTokens = pick(r, "context_tokens", 80_000, func(b *blockShape) *val[int] { return &b.ContextTokens })
 	a.StartWithin = pick(r, "start_within", 10*time.Second, func(b *blockShape) *val[time.Duration] { return &b.StartWithin })
 	a.ToolTimeout = pick(r, "tool_timeout", defaultToolTimeout, func(b *blockShape) *val[time.Duration] { return &b.ToolTimeout })
 	a.OnRefusal = OnRefusal(pick(r, "on_refusal", string(RefusalStop), func(b *blockShape) *val[string] { return &b.OnRefusal }))
@@ -132,6 +134,18 @@ func (c *checker) modelsOf(a *Agent, r *resolver) {
 			shown = append(shown, m.String())
 		}
 		r.note("supported_models", strings.Join(shown, ", "), b.name, b.SupportedModels.Pos)
+		break
+	}
+	for _, b := range r.blocks {
+		if !b.FallbackModels.present() {
+			continue
+		}
+		var shown []string
+		for _, m := range b.FallbackModels.V {
+			a.FallbackModels = append(a.FallbackModels, m.ref())
+			shown = append(shown, m.ref().String())
+		}
+		r.note("fallback_models", strings.Join(shown, ", "), b.name, b.FallbackModels.Pos)
 		break
 	}
 	for _, name := range []string{StrongRoleArticle, StrongRole} {

@@ -39,6 +39,9 @@ func (c *Config) CheckSecrets(lookupEnv func(string) (string, bool)) []Problem {
 			for _, k := range sortedKeys(conn.Env) {
 				check(conn.Alias+".env."+k, conn.Env[k], conn.Pos)
 			}
+			for _, k := range sortedKeys(conn.Headers) {
+				check(conn.Alias+".headers."+k, conn.Headers[k], conn.Pos)
+			}
 		}
 		if _, configured := c.Models.providers[a.Model.Provider]; configured {
 			continue

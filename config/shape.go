@@ -139,6 +139,8 @@ type blockShape struct {
 	Model                val[string]           `key:"model" pattern:"^(recorded:\\S.*|[^/\\s]+/\\S+)$" hint:"write PROVIDER/MODEL or recorded:FILE" doc:"The model: PROVIDER/MODEL, or recorded:FILE to replay a transcript."`
 	RoleModels           *dict[roleModelShape] `key:"role_models" doc:"Models of single roles."`
 	SupportedModels      val[[]supportedShape] `key:"supported_models" doc:"The menu a user may pick a model from." default:"no menu"`
+	FallbackModels       val[[]roleModelShape] `key:"fallback_models" doc:"Models that answer, in this order, when the one before has failed its retries." default:"none"`
+	MaxRetries           val[int]              `key:"max_retries" min:"0" max:"100" default:"4" doc:"Retries of failed model calls in one turn."`
 	MaxRounds            val[int]              `key:"max_rounds" min:"1" max:"1000" default:"15" doc:"Rounds in one turn."`
 	MaxIterations        val[int]              `key:"max_iterations" min:"1" max:"1000" doc:"Another name of max_rounds."`
 	MaxRepairs           val[int]              `key:"max_repairs" min:"0" max:"20" default:"2" doc:"Repeated decisions in one round."`
@@ -150,6 +152,7 @@ type blockShape struct {
 	StartWithin          val[time.Duration]    `key:"start_within" min:"1ms" max:"1m" default:"10s" doc:"How long after its grant an action may start."`
 	ToolTimeout          val[time.Duration]    `key:"tool_timeout" min:"1ms" max:"24h" default:"60s" doc:"How long a tool call may take."`
 	MaxResultChars       val[int]              `key:"max_result_chars" min:"1" max:"1000000" default:"12000" doc:"Longer results go to the workspace, with a preview."`
+	ContextTokens        val[int]              `key:"context_tokens" min:"4000" max:"10000000" default:"80000" doc:"A larger prompt is compacted at the next round's beginning."`
 	Instructions         val[string]           `key:"additional_instructions" verbatim:"true" doc:"Text added to the system prompt as it stands."`
 	Profile              val[string]           `key:"profile" doc:"The name of an instruction profile."`
 	EventPipeline        *pipelineShape        `key:"event_source_pipeline" doc:"Whether events fold into the running turn."`

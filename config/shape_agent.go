@@ -30,8 +30,11 @@ type connShape struct {
 	Ref      val[string] `key:"ref" doc:"python: the file, relative to the configuration."`
 	Module   val[string] `key:"module" doc:"python: an importable module; not provided by this version."`
 	ServerID val[string] `key:"server_id" doc:"mcp: the server, an entry of mcp.services."`
-	URL      val[string] `key:"url" pattern:"^https?://\\S+$" hint:"write an http:// or https:// address" doc:"http: the service's base address."`
-	Spec     val[string] `key:"spec" doc:"http: its OpenAPI document, a file or an address."`
+	URL      val[string] `key:"url" pattern:"^https?://\\S+$" hint:"write an http:// or https:// address" doc:"http: the service's base address." default:"the document's first server"`
+	Spec     val[string] `key:"spec" doc:"http: its OpenAPI 3.0 or 3.1 document, a file, relative to the configuration."`
+
+	Headers      dict[val[Secret]]  `key:"headers" doc:"http: headers of every request; ${VAR} and file:PATH are resolved when the connection opens."`
+	AllowPrivate val[[]val[string]] `key:"allow_private" doc:"http: addresses, CIDR ranges and hosts that may be private although the configuration does not name them as url."`
 
 	Allowed    val[[]val[string]]    `key:"allowed" doc:"The callables the agent may call; ['*'] is everything, [] is nothing." default:"python and go: everything, with a warning"`
 	ToolTraits dict[traitShape]      `key:"tool_traits" doc:"Traits by unqualified callable name; '*' stands for every callable."`

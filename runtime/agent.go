@@ -14,6 +14,7 @@ import (
 	"writ/internal/overseer"
 	"writ/internal/prompt"
 	"writ/internal/schema"
+	"writ/internal/workspace"
 	"writ/trait"
 )
 
@@ -23,6 +24,9 @@ type Connection struct {
 	Tools  writ.Toolset
 	// Effects are a Go registration's own effects, by tool name.
 	Effects map[string]writ.Effect
+	// Pins are the accepted definitions, by tool name (writ.ToolSpec.Definition). Nil means that the connection is not
+	// pinned; otherwise a tool whose definition changed, or is new, is left out until it is accepted.
+	Pins map[string]string
 }
 
 // Agent is one declared agent with its tools, built for one turn and immutable: the kit that the prompt renders and
@@ -102,6 +106,10 @@ func (a *Agent) add(c *Connection, spec writ.ToolSpec) {
 			return
 		}
 	}
+	if why := c.unpinned(spec); why != "" {
+		a.Problems = append(a.Problems, writ.Problem{Tool: id, Message: why, Hint: "look at it, then accept it with writ check --live --accept"})
+		return
+	}
 	if a.tools[id] != nil {
 		a.Problems = append(a.Problems, writ.Problem{Tool: id, Message: "a second tool has this id; the first one stands"})
 		return
@@ -127,6 +135,16 @@ func (a *Agent) add(c *Connection, spec writ.ToolSpec) {
 	}
 	a.tools[id] = t
 	a.ids = append(a.ids, id)
+}
+
+func (c *Connection) unpinned(spec writ.ToolSpec) string {
+	switch {
+	case c.Pins == nil || spec.Definition == "" || c.Pins[spec.Name] == spec.Definition:
+		return ""
+	case c.Pins[spec.Name] == "":
+		return "it is new since the connection's tools were accepted"
+	}
+	return "its definition changed since it was accepted"
 }
 
 // namespaces resolves the traits that a call's namespace argument selects; nil for a tool without namespaces.
@@ -189,13 +207,7 @@ func (a *Agent) vendorName(id string) string {
 	if t := a.tools[id]; t != nil {
 		return t.Vendor
 	}
-	name := strings.Map(func(r rune) rune { // a tool of an earlier turn that is gone, or one the model has made up
-		if r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' {
-			return r
-		}
-		return '_'
-	}, id)
-	return name[:min(len(name), 64)]
+	return prompt.SafeName(id) // a tool of an earlier turn that is gone, or one the model has made up
 }
 
 func (a *Agent) render() {
@@ -204,11 +216,7 @@ func (a *Agent) render() {
 		list = append(list, prompt.Tool{ID: t.ID, Name: t.Vendor, Description: t.Spec.Description, Schema: t.Spec.Schema,
 			Traits: t.Traits, Namespaces: t.Namespaces, CodeParam: t.Spec.CodeParam})
 	}
-	text := a.Config.Profile
-	if text != "" && a.Config.Instructions != "" {
-		text += "\n\n"
-	}
-	a.kit = prompt.BuildKit(a.Config.Dialect, list, text+a.Config.Instructions)
+	a.kit = prompt.BuildKit(a.Config.Dialect, list, a.Config.Instructions)
 }
 
 // lookup is what the overseer reads of a tool.
@@ -224,3 +232,19 @@ func (a *Agent) nearest(id string) string { return trait.Nearest(id, a.ids) }
 
 // Alias is the connection the tool belongs to.
 func (t *Tool) Alias() string { return t.alias }
+
+// ToolIDs turns the names that a provider sees into tool ids, by the agent's configuration alone: the reverse of the
+// mapping for every id without a character that providers refuse.
+func ToolIDs(cfg *config.Agent) func(name string) string {
+	return func(name string) string {
+		if name == "" {
+			return ""
+		}
+		for _, c := range append([]config.Connection{{Alias: workspace.Alias}}, cfg.Connections...) {
+			if rest, ok := strings.CutPrefix(name, c.Alias+"__"); ok {
+				return c.Alias + "." + rest
+			}
+		}
+		return name
+	}
+}

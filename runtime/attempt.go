@@ -34,7 +34,8 @@ type attempt struct {
 	impossible string // channel dialect: what the message began with instead of a channel
 	stopped    bool   // by us, at a refusal
 	usage      writ.Usage
-	written    int // characters the model wrote, for an estimate
+	written    int  // characters the model wrote, for an estimate
+	answered   bool // the provider sent at least one event
 }
 
 // action is one action of an attempt on its way from a verdict to a result.
@@ -87,7 +88,7 @@ func (r *round) attempt(ctx context.Context) (*attempt, error) {
 // admitted and starts while the rest still streams.
 func (a *attempt) stream(ctx context.Context) {
 	t := a.r.t
-	model, name, err := t.in.Model(ctx)
+	model, name, err := t.model(ctx)
 	if err != nil {
 		a.err = err
 		return
@@ -136,6 +137,7 @@ func (a *attempt) end(parser stream.Parser, feed func(stream.Event) bool) {
 
 func (a *attempt) model(ev writ.ModelEvent, parser stream.Parser, feed func(stream.Event) bool) {
 	a.written += len(ev.Text)
+	a.answered = true
 	switch ev.Kind {
 	case writ.ModelUsage:
 		a.usage = ev.Usage
@@ -153,17 +155,25 @@ func (a *attempt) model(ev writ.ModelEvent, parser stream.Parser, feed func(stre
 // with the next write of the turn, before any of the attempt's ordinary actions runs.
 func (a *attempt) account(rec timeline.Request, took time.Duration, model string) {
 	t := a.r.t
-	estimated := a.usage.IsZero()
+	estimated := a.usage.IsZero() && a.answered // a call that was refused before its first event cost nothing
 	if estimated {
 		const charsPerToken = 4
 		a.usage = writ.Usage{Input: rec.Bytes / charsPerToken, Output: a.written / charsPerToken}
 	}
 	t.usage = t.usage.Add(a.usage)
+	if !a.failed() {
+		t.failures = 0
+	}
+	cost, priced := t.cost(model, a.usage)
+	if priced {
+		t.spent += cost
+		rec.Cost = cost
+	}
 	rec.Call, rec.Model, rec.Usage, rec.Milliseconds = fmt.Sprintf("%s/%d/%d", t.id, a.r.n, a.n), model, a.usage, took.Milliseconds()
 	if rec.Break != "" && !rec.Announced {
 		t.rt.cfg.Log.Warn("the cached prefix of the prompt was broken and nothing announced it", "turn", t.id, "round", a.r.n, "section", rec.Break)
 	}
-	t.emit(Event{Type: EventUsage, Round: a.r.n, Attempt: a.n, Usage: &a.usage, Estimated: estimated})
+	t.emit(Event{Type: EventUsage, Round: a.r.n, Attempt: a.n, Usage: &a.usage, Estimated: estimated, Model: model, Cost: cost})
 	t.owed = append(t.owed, t.block(timeline.KindRequest, rec))
 }
 
@@ -523,15 +533,6 @@ func (a *attempt) shownText() string {
 		out += ans.Text
 	}
 	return out
-}
-
-// repairable reports whether another try can help.
-func (a *attempt) repairable() bool {
-	var me *writ.ModelError
-	if errors.As(a.err, &me) {
-		return me.Retryable()
-	}
-	return a.err == nil
 }
 
 // discarded says why the attempt does not stand, for the model and the person.

@@ -40,7 +40,8 @@ var errCrash = errors.New("the store is gone")
 // takes all.
 var core = []string{"one_call", "search_then_write_native", "final_with_neutral", "provisional_then_one_more_round", "sibling_error",
 	"interrupt_call_1_of_3", "unknown_outcome_announced_next_turn", "plan_in_announce", "early_sibling_refused",
-	"cut_after_early_claimed_other_index", "cut_after_early_same_index_other_args_native", "cut_after_early_unclaimed", "twins_claimed_one_by_one"}
+	"cut_after_early_claimed_other_index", "cut_after_early_same_index_other_args_native", "cut_after_early_unclaimed", "twins_claimed_one_by_one",
+	"compaction_summary_native", "compaction_context_limit", "pruning_cold"}
 
 const sample = 4
 
@@ -204,6 +205,7 @@ func (b *bench) afterCrash(inner *memory.Store) {
 	}
 	b.nextTurn(rt)
 	b.checkHistory()
+	b.checkReplay(1)
 }
 
 // nextTurn asks for one more answer: the history must render.

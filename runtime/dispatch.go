@@ -151,12 +151,12 @@ func (r *round) fly(ctx context.Context, f *flight) {
 		r.abandon(ctx, f, "interrupted", "not executed: its grant was too old to start it")
 		return
 	}
-	result, err := r.call(ctx, f, grant) // WORLD
-	r.land(ctx, f, result, err)          // DURABLE
+	result, err := r.callAsking(ctx, f, grant) // WORLD
+	r.land(ctx, f, result, err)                // DURABLE
 }
 
 // call is the one place where an effect happens. It returns when the tool does, or a grace after its time is over.
-func (r *round) call(ctx context.Context, f *flight, grant *admission.Grant) (writ.Result, error) {
+func (r *round) call(ctx context.Context, f *flight, grant *admission.Grant, input json.RawMessage) (writ.Result, error) {
 	tool := f.act.tool
 	cctx, cancel := context.WithTimeout(ctx, tool.Limits.Timeout)
 	type answer struct {
@@ -172,7 +172,7 @@ func (r *round) call(ctx context.Context, f *flight, grant *admission.Grant) (wr
 			}
 		}()
 		res, err := tool.set.Call(cctx, writ.Call{Tool: tool.Spec.Name, Params: f.act.params, ActionID: f.id, ToolCallID: f.callID,
-			IdempotencyKey: grant.Key(), Conversation: r.t.conv.ID, Turn: r.t.id})
+			IdempotencyKey: grant.Key(), Conversation: r.t.conv.ID, Turn: r.t.id, Input: input})
 		done <- answer{res, err}
 	}()
 	select {

@@ -57,6 +57,8 @@ type Event struct {
 	Provisional  bool             `json:"provisional,omitempty"` // answer deltas of the native dialect; an answer beside neutral calls
 	Followups    []string         `json:"followups,omitempty"`
 	Usage        *writ.Usage      `json:"usage,omitempty"`
+	Model        string           `json:"model,omitempty"`      // usage
+	Cost         float64          `json:"cost,omitempty"`       // usage and turn_ended: in the prices' currency, where they are known
 	Estimated    bool             `json:"estimated,omitempty"`  // usage: the provider did not say
 	Prose        string           `json:"prose,omitempty"`      // generation_ended: the native text was the "answer", or "notes"
 	TurnState    string           `json:"turn_state,omitempty"` // turn_ended

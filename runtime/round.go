@@ -19,6 +19,7 @@ type round struct {
 	t          *turn
 	n          int
 	answerOnly bool
+	compacted  bool // after a context limit, once
 
 	priors []*prior // rows of earlier attempts of this round
 	gone   []string // action ids of earlier attempts that never started
@@ -38,7 +39,7 @@ func (r *round) run(ctx context.Context) (ending, error) {
 	r.flights = map[string]*flight{}
 	defer r.early.Wait() // whatever ends the round: no call outlives it
 	r.t.emit(Event{Type: EventRoundStarted, Round: r.n})
-	for repairs := 0; ; repairs++ {
+	for repairs := 0; ; {
 		a, err := r.attempt(ctx) // prompt: durable state → request
 		if err != nil {
 			return ending{}, err
@@ -60,7 +61,20 @@ func (r *round) run(ctx context.Context) (ending, error) {
 		if err := r.discard(ctx, a); err != nil {
 			return ending{}, err
 		}
-		if repairs >= r.t.in.Agent.MaxRepairs || !a.repairable() {
+		if a.failed() { // the provider's fault: a retry, which has a budget of its own
+			again, err := r.t.retry(ctx, r, a)
+			if err != nil {
+				return ending{}, err
+			}
+			switch {
+			case ctx.Err() != nil:
+				return r.interrupted(ctx, a)
+			case !again:
+				return r.giveUp(ctx, a)
+			}
+			continue
+		}
+		if repairs++; repairs > r.t.in.Agent.MaxRepairs {
 			return r.giveUp(ctx, a)
 		}
 	}

@@ -5,6 +5,7 @@ package runtime
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -41,6 +42,8 @@ type Config struct {
 	// CallGrace is how long a tool may take to return after its time is over before its outcome is called unknown
 	// without it; 0 means 5 s.
 	CallGrace time.Duration
+	// Wait pauses between tries at a failed model call; nil means a timer.
+	Wait func(ctx context.Context, d time.Duration) error
 }
 
 // Runtime runs turns on one store. It is safe for concurrent use; one conversation has one turn at a time.
@@ -80,6 +83,9 @@ func New(cfg Config) (*Runtime, error) {
 	if cfg.CallGrace == 0 {
 		cfg.CallGrace = 5 * time.Second
 	}
+	if cfg.Wait == nil {
+		cfg.Wait = wait
+	}
 	return &Runtime{cfg: cfg, busy: map[string]bool{}}, nil
 }
 
@@ -98,7 +104,14 @@ type Input struct {
 	Message      string
 	// Model returns the model that answers now and its name; it is asked for every generation.
 	Model func(ctx context.Context) (writ.Model, string, error)
-	Sink  Sink // nil = nobody watches
+	// Fallback answers, in this order, when the model before has failed for good.
+	Fallback []Choice
+	// Price tells what a model's tokens cost, per million; nil or false = not known.
+	Price func(model string) (config.Price, bool)
+	// Ask puts a tool's question to the person, and returns the answers by id as the protocol has them, or false for
+	// none. It may be called from several goroutines. Nil: nobody can answer.
+	Ask  func(ctx context.Context, q Question) (answers json.RawMessage, ok bool)
+	Sink Sink // nil = nobody watches
 }
 
 // Outcome is how a turn ended.
@@ -110,6 +123,7 @@ type Outcome struct {
 	Answer       string
 	Rounds       int
 	Usage        writ.Usage
+	Cost         float64 // of the calls whose price is known
 }
 
 // Errors of Run that callers tell apart. They mean that no turn was begun and nothing was written.
@@ -224,7 +238,7 @@ func (rt *Runtime) begin(ctx context.Context, in Input) (*turn, error) {
 	}
 	b.Turns = []store.TurnWrite{{Turn: store.Turn{ID: t.id, Conversation: conv.ID, Agent: in.Agent.ID, State: store.TurnRunning,
 		ConfigDigest: in.Agent.Digest, Holder: rt.cfg.Holder, Started: now}}}
-	b.Documents = []store.Document{{Digest: in.Agent.Digest, Body: in.Agent.Effective()}}
+	b.Documents = []store.Document{{Digest: in.Agent.Digest, Body: in.Agent.Effective()}, t.agent.kit.Document()}
 	b.Blocks = []store.Block{timeline.New(conv.ID, t.id, timeline.KindUser, now, timeline.User{Text: in.Message})}
 	if err := store.Commit(ctx, rt.cfg.Store, b); err != nil {
 		ws.Close()

@@ -248,6 +248,7 @@ type bench struct {
 	told   *sync.Cond // an event came
 	ids    map[string]int
 	events []runtime.Event
+	turns  int
 	now    time.Time
 }
 
@@ -320,7 +321,8 @@ func (b *bench) dispatched() {
 func (b *bench) runtime() *runtime.Runtime {
 	b.t.Helper()
 	rt, err := runtime.New(runtime.Config{Store: b.store, Key: []byte("0123456789abcdef"), Dir: b.dir, NewID: b.newID,
-		Now: func() time.Time { return b.now }, Holder: "test", CallGrace: time.Second})
+		Now: func() time.Time { return b.now }, Holder: "test", CallGrace: time.Second,
+		Wait: func(ctx context.Context, _ time.Duration) error { return ctx.Err() }})
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -343,6 +345,14 @@ func (b *bench) connections() []runtime.Connection {
 func (b *bench) say(rt *runtime.Runtime, message string) (runtime.Outcome, error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	b.turns++
+	if wait := b.tr.file(fmt.Sprint("before/", b.turns)); wait != nil { // how long the person waits before this turn
+		d, err := time.ParseDuration(strings.TrimSpace(string(wait)))
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		b.now = b.now.Add(d)
+	}
 	for _, s := range b.tools {
 		s.interrupt = cancel
 	}
@@ -381,6 +391,7 @@ func TestTranscripts(t *testing.T) {
 			got := map[string]string{"want/outcome": strings.Join(outcomes, ""), "want/ledger": b.ledgerText(), "want/calls": b.callsText(),
 				"want/events": b.eventsText(), "want/prompt": b.promptText()}
 			b.checkHistory()
+			b.checkReplay(1)
 			compareTranscript(t, tr, f, got)
 		})
 	}

@@ -38,6 +38,12 @@ type turn struct {
 	usage    writ.Usage
 	owed     []store.Block // records of model calls that the next write takes along
 	rounds   int
+	spent    float64 // of the calls whose price is known
+	fallback int     // which of in.Fallback answers, from 1; 0 = the agent's model
+	failures int     // of the model that answers, in a row
+	retries  int     // of model calls, in this turn
+
+	compactTried, compactForced int // the last round in which a compaction was tried
 
 	sinkMu sync.Mutex
 	sink   Sink
@@ -107,6 +113,9 @@ func (t *turn) loop(ctx context.Context) (ending, error) {
 			return ending{}, err
 		}
 		t.rounds = n
+		if _, err := t.compactIfNeeded(ctx, false); err != nil {
+			return ending{}, err
+		}
 		r := &round{t: t, n: n, answerOnly: n > limit}
 		end, err := r.run(ctx)
 		switch {
@@ -127,7 +136,7 @@ func (t *turn) loop(ctx context.Context) (ending, error) {
 
 // end settles whatever is open, and writes the turn's end with it in one batch.
 func (t *turn) end(ctx context.Context, e ending) (Outcome, error) {
-	out := Outcome{Conversation: t.conv.ID, Turn: t.id, State: e.state, Reason: e.reason, Rounds: t.rounds, Usage: t.usage}
+	out := Outcome{Conversation: t.conv.ID, Turn: t.id, State: e.state, Reason: e.reason, Rounds: t.rounds, Usage: t.usage, Cost: t.spent}
 	now := t.rt.cfg.Now()
 	b := &store.Batch{Blocks: append(t.owed, e.blocks...), Turns: []store.TurnWrite{{Expect: store.TurnRunning, Turn: store.Turn{ID: t.id, State: e.state, Reason: e.reason, Ended: now}}}}
 	if e.answer != nil {
@@ -144,7 +153,7 @@ func (t *turn) end(ctx context.Context, e ending) (Outcome, error) {
 	if e.answer != nil {
 		t.emit(Event{Type: EventAnswer, Text: e.answer.Text, Followups: e.answer.Followups})
 	}
-	t.emit(Event{Type: EventTurnEnded, TurnState: e.state, Reason: e.reason, Usage: &t.usage})
+	t.emit(Event{Type: EventTurnEnded, TurnState: e.state, Reason: e.reason, Usage: &t.usage, Cost: t.spent})
 	return out, nil
 }
 
@@ -180,6 +189,11 @@ func (t *turn) write(ctx context.Context, blocks ...store.Block) error {
 	if len(blocks) == 0 {
 		return nil
 	}
+	return t.append(ctx, blocks...)
+}
+
+// append writes blocks in the middle of a round, from any goroutine; what is owed waits for the turn's own writes.
+func (t *turn) append(ctx context.Context, blocks ...store.Block) error {
 	b := &store.Batch{ID: t.rt.cfg.NewID("b_"), Time: t.rt.cfg.Now(), Blocks: blocks,
 		Fence: &store.Fence{Conversation: t.conv.ID, Token: t.conv.LeaseToken}}
 	if err := store.Commit(context.WithoutCancel(ctx), t.rt.cfg.Store, b); err != nil {

@@ -28,6 +28,7 @@ func main() {
 	r.agent()
 	r.render()
 	r.parser()
+	r.long()
 	if err := r.out.Flush(); err != nil {
 		fmt.Fprintln(os.Stderr, "report:", err)
 		os.Exit(1)
@@ -176,6 +177,21 @@ func (r *report) parser() {
 	rate, chunk := large.Extra["MB/s."], small.Extra["ns/chunk"]
 	r.goal("parser, 4 KiB chunks", fmt.Sprintf("%.0f MB/s", rate), "", "", "≥ 200 MB/s", rate >= 200)
 	r.goal("parser, 16 B chunks", fmt.Sprintf("%.0fns a chunk", chunk), "", "", "≤ 1µs a chunk", chunk <= 1000)
+}
+
+// long compares the bytes sent in a conversation of 200 rounds with what other loops would send. No time is measured.
+func (r *report) long() {
+	run := func(window int) (sent bench.Sent) {
+		must(bench.Measure(func(b *testing.B) { sent = bench.Long(b, 4, 50, 1<<20, window) }, "1x"), "long conversation")
+		return sent
+	}
+	mb := func(n int) string { return bytesOf(float64(n)) }
+	small, none := run(12_000), run(0)
+	ratio := func(n int) string { return times(float64(n) / float64(small.Bytes)) }
+	r.line("200 rounds with 1 MiB results, sent in a 12000-token window", mb(small.Bytes), "every result appended whole "+mb(small.Everything), ratio(small.Everything))
+	r.line("  the same", "", "previews and refs, no compaction "+mb(none.Bytes), ratio(none.Bytes))
+	r.line("  largest request", mb(small.Largest), "no compaction "+mb(none.Largest), times(float64(none.Largest)/float64(small.Largest)))
+	r.line(fmt.Sprintf("  not in common with the request before (%d summaries)", small.Summaries), mb(small.New), "no compaction "+mb(none.New), times(float64(none.New)/float64(small.New)))
 }
 
 func times(x float64) string {

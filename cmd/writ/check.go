@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -14,9 +13,9 @@ import (
 )
 
 type checkFlags struct {
-	config, agent       string
-	live, importing     bool
-	json, spec, verbose bool
+	config, agent           string
+	live, importing, accept bool
+	json, spec, verbose     bool
 }
 
 func (a *app) checkCommand() *cobra.Command {
@@ -29,7 +28,9 @@ comes from, and every value of its behaviour with the block that supplied it: wh
 enforces and the model reads.
 
 It runs nobody's code and connects to nothing: Python tools are found by parsing. --import imports
-them, --live starts the MCP servers and compares what they offer with what is allowed.
+them, --live starts the MCP servers and compares what they offer with what is allowed. --live --accept
+pins the definitions of their tools in writ.pins.json beside the configuration: from then on a tool
+that changed, or is new, is not usable until it is accepted.
 
 Exit codes: 0 no errors (warnings are fine), 1 errors.`,
 		Example: `  writ check -c writ.yaml
@@ -42,6 +43,7 @@ Exit codes: 0 no errors (warnings are fine), 1 errors.`,
 	fl.StringVar(&f.agent, "agent", "", "only this agent")
 	fl.BoolVar(&f.live, "live", false, "start MCP servers and list their tools")
 	fl.BoolVar(&f.importing, "import", false, "import Python files instead of parsing them")
+	fl.BoolVar(&f.accept, "accept", false, "with --live: pin the definitions of the tools as they are now")
 	fl.BoolVar(&f.json, "json", false, "print JSON")
 	fl.BoolVar(&f.spec, "builtins", false, "print the built-in tools as TOOL_SPEC JSON and nothing else")
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "log what servers and workers say")
@@ -76,6 +78,13 @@ func (a *app) check(f *checkFlags) error {
 	if f.config == "" {
 		return usage("a configuration is required: -c FILE")
 	}
+	if f.accept && !f.live {
+		return usage("--accept goes with --live")
+	}
+	accepted, err := loadPins(f.config)
+	if err != nil {
+		return refused("", err)
+	}
 	cfg, report := config.Load(f.config)
 	out := checked{Agents: []checkedAgent{}, Errors: report.Errors, Warnings: report.Warnings}
 	if report.OK() {
@@ -94,12 +103,17 @@ func (a *app) check(f *checkFlags) error {
 			if err != nil {
 				return refused("", err)
 			}
-			one, problems, err := a.checkAgent(agent, f)
+			one, problems, err := a.checkAgent(agent, f, accepted)
 			if err != nil {
 				return refused("", err)
 			}
 			out.Agents = append(out.Agents, one)
 			out.Warnings = append(out.Warnings, problems...)
+		}
+	}
+	if f.accept && report.OK() {
+		if err := accepted.save(f.config); err != nil {
+			return refused("", err)
 		}
 	}
 	if out.Errors == nil {
@@ -121,9 +135,17 @@ func (a *app) check(f *checkFlags) error {
 	return nil
 }
 
-func (a *app) checkAgent(agent *config.Agent, f *checkFlags) (checkedAgent, []config.Problem, error) {
+func (a *app) checkAgent(agent *config.Agent, f *checkFlags, accepted pins) (checkedAgent, []config.Problem, error) {
 	log := logger(a.err, f.verbose)
 	conns, problems := a.describe(a.ctx, agent, listing{live: f.live, importing: f.importing}, log)
+	if f.accept {
+		for _, line := range accepted.accept(conns, a.definitions) {
+			fmt.Fprintln(a.err, "writ:", line)
+		}
+	}
+	for i := range conns {
+		conns[i].Pins = accepted[conns[i].Config.Alias]
+	}
 	built, err := runtime.Build(a.ctx, agent, conns)
 	if err != nil {
 		return checkedAgent{}, nil, err
@@ -158,6 +180,21 @@ func (a *app) checkAgent(agent *config.Agent, f *checkFlags) (checkedAgent, []co
 	one := checkedAgent{ID: agent.ID, Dialect: agent.Dialect, Model: agent.ModelFor(config.StrongRole).String(), Active: agent.Active, Reason: agent.Reason,
 		Digest: agent.Digest, Tools: inventory(agent, built), Provenance: agent.Provenance, agent: agent}
 	return one, warnings, nil
+}
+
+// definitions are what a connection's allowed tools say they are.
+func (a *app) definitions(c runtime.Connection) map[string]string {
+	specs, _, err := c.Tools.Tools(a.ctx)
+	if err != nil {
+		return nil
+	}
+	out := map[string]string{}
+	for _, s := range specs {
+		if s.Definition != "" && c.Config.Allows(s.Name) {
+			out[s.Name] = s.Definition
+		}
+	}
+	return out
 }
 
 func (a *app) printChecked(out checked) {
@@ -226,19 +263,10 @@ func printAgent(w io.Writer, ag checkedAgent) {
 			early = ", starts while the model streams"
 		}
 		fmt.Fprintf(w, "      effect %s; traits from %s%s\n", t.Effect, t.Source, early)
-		for _, ns := range sortedNamespaces(t.namespaces) {
+		for _, ns := range sortedKeys(t.namespaces) {
 			fmt.Fprintf(w, "      in namespace %s: strategy %s\n", ns, t.namespaces[ns].Strategy)
 		}
 	}
-}
-
-func sortedNamespaces(m map[string]writ.Traits) []string {
-	var out []string
-	for k := range m {
-		out = append(out, k)
-	}
-	slices.Sort(out)
-	return out
 }
 
 // toolSpec is the static mapping of a built-in tool, in the form of the traits article's TOOL_SPEC.

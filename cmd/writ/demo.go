@@ -14,6 +14,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"writ"
 	"writ/config"
 	"writ/model/recorded"
 	"writ/runtime"
@@ -26,8 +27,9 @@ var demoFiles embed.FS
 const demoQuestion = "What caused the outage in June? Write it up, and rebuild the index."
 
 type demoFlags struct {
-	data string
-	json bool
+	data       string
+	model      string
+	json, live bool
 }
 
 func (a *app) demoCommand() *cobra.Command {
@@ -48,6 +50,8 @@ It exits non-zero unless the job's own counter says that it ran exactly once.`,
 	}
 	cmd.Flags().StringVar(&f.data, "data", "", "keep the data in this directory (default: a temporary one, removed at the end)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print one event a line as JSON")
+	cmd.Flags().BoolVar(&f.live, "live", false, "let a real model answer, picked by the keys in the environment")
+	cmd.Flags().StringVar(&f.model, "model", "", "let this model answer: PROVIDER/MODEL")
 	_ = cmd.MarkFlagDirname("data")
 	return cmd
 }
@@ -55,7 +59,7 @@ It exits non-zero unless the job's own counter says that it ran exactly once.`,
 // demoRun is the demo's place on disk.
 type demoRun struct {
 	dir, counter string
-	keep         bool
+	keep, live   bool
 }
 
 func (a *app) demo(f *demoFlags) (err error) {
@@ -66,18 +70,17 @@ func (a *app) demo(f *demoFlags) (err error) {
 	if !d.keep {
 		defer os.RemoveAll(d.dir)
 	}
-	agent, err := d.agent()
+	cfg, agent, err := d.agent()
 	if err != nil {
 		return refused("", err)
 	}
-	data, err := demoFiles.ReadFile("demo/recording.yaml")
+	m := &models{cfg: cfg, made: map[string]writ.Model{}}
+	defer m.close()
+	first, err := a.demoModel(m, agent, f)
 	if err != nil {
 		return err
 	}
-	rec, err := recorded.Parse("demo/recording.yaml", data)
-	if err != nil {
-		return refused("", err)
-	}
+	d.live = f.live || f.model != ""
 	log := logger(a.err, false)
 	conns, closeConns, err := a.connections(agent, log)
 	if err != nil {
@@ -89,7 +92,7 @@ func (a *app) demo(f *demoFlags) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, e.close()) }()
-	s := &session{engine: e, agent: agent, conns: conns, model: rec.Model(), name: "recorded:demo"}
+	s := &session{engine: e, agent: agent, conns: conns, models: m, first: first}
 	if f.json {
 		view := a.sink(true)
 		out, err := s.turn(a.ctx, "demo", demoQuestion, view.event)
@@ -101,8 +104,29 @@ func (a *app) demo(f *demoFlags) (err error) {
 	return a.demoText(d, s)
 }
 
+// demoModel is the demo's recording, or the real model that was asked for.
+func (a *app) demoModel(m *models, agent *config.Agent, f *demoFlags) (runtime.Choice, error) {
+	if f.live || f.model != "" {
+		first, _, err := a.choose(m, agent, f.model, f.live)
+		return first, err
+	}
+	data, err := demoFiles.ReadFile("demo/recording.yaml")
+	if err != nil {
+		return runtime.Choice{}, err
+	}
+	rec, err := recorded.Parse("demo/recording.yaml", data)
+	if err != nil {
+		return runtime.Choice{}, refused("", err)
+	}
+	return runtime.Choice{Name: "recorded:demo", Model: rec.Model()}, nil
+}
+
 func (a *app) demoText(d *demoRun, s *session) error {
-	fmt.Fprintf(a.out, "agent clerk: notes over MCP, files in a workspace; a recorded model, everything else real\n\n> %s\n\n", demoQuestion)
+	who := "a recorded model, everything else real"
+	if d.live {
+		who = s.first.Name
+	}
+	fmt.Fprintf(a.out, "agent clerk: notes over MCP, files in a workspace; %s\n\n> %s\n\n", who, demoQuestion)
 	p := &picture{}
 	view := &textView{out: a.out, err: a.out, line: true}
 	out, err := s.turn(a.ctx, "demo", demoQuestion, func(e runtime.Event) {
@@ -125,7 +149,12 @@ func (a *app) demoText(d *demoRun, s *session) error {
 	if err != nil {
 		return refused("", err)
 	}
-	fmt.Fprintf(a.out, "\nthe job's own counter: %d (the model asked for it twice, over a broken connection)\n", n)
+	if d.live {
+		fmt.Fprintf(a.out, "\nthe job's own counter: %d\n", n)
+		a.printCost(s, out)
+	} else {
+		fmt.Fprintf(a.out, "\nthe job's own counter: %d (the model asked for it twice, over a broken connection)\n", n)
+	}
 	if d.keep {
 		fmt.Fprintf(a.out, "kept in %s; see it again: writ actions --data %s\n", d.dir, d.dir)
 	} else {
@@ -135,7 +164,11 @@ func (a *app) demoText(d *demoRun, s *session) error {
 }
 
 // verdict is the demo's own proof: the counter that the job itself keeps.
+// A real model may start it as often as it likes, so then it proves nothing.
 func (d *demoRun) verdict() error {
+	if d.live {
+		return nil
+	}
 	n, err := d.count()
 	if err != nil {
 		return refused("", err)
@@ -196,28 +229,29 @@ func prepareDemo(dir string) (*demoRun, error) {
 }
 
 // agent loads the demo's declaration, with this program as its MCP server.
-func (d *demoRun) agent() (*config.Agent, error) {
+func (d *demoRun) agent() (*config.Config, *config.Agent, error) {
 	exe, err := os.Executable()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	raw, err := demoFiles.ReadFile("demo/agent.yaml")
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	quoted, err := json.Marshal(exe)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	raw = []byte(strings.Replace(string(raw), `"COMMAND"`, string(quoted), 1))
 	if err := os.WriteFile(filepath.Join(d.dir, "writ.yaml"), raw, 0o600); err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	cfg, report := config.Parse("demo/agent.yaml", raw, d.dir)
 	if !report.OK() {
-		return nil, report.Err()
+		return nil, nil, report.Err()
 	}
-	return cfg.Agent("")
+	agent, err := cfg.Agent("")
+	return cfg, agent, err
 }
 
 // picture collects when what ran.

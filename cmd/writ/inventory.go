@@ -80,6 +80,14 @@ func (a *app) describeOne(ctx context.Context, agent *config.Agent, c config.Con
 		}
 		specs, problems, err := python.Parse(ctx, cfg)
 		return listed{specs, problems}, err
+	case c.Kind == config.KindHTTP:
+		c.Headers = nil // describing an API needs no credentials
+		set, err := openTools(agent, c, log)
+		if err != nil {
+			return listed{}, err
+		}
+		specs, problems, err := set.Tools(ctx)
+		return listed{specs, problems}, errors.Join(err, set.Close())
 	case c.Kind == config.KindPython, c.Kind == config.KindMCP && l.live:
 		set, err := openTools(agent, c, log)
 		if err != nil {
@@ -167,8 +175,8 @@ func inventory(agent *config.Agent, built *runtime.Agent) []toolRow {
 			if c.Kind == config.KindNamedService {
 				active, reason = false, c.Reason
 			}
-			if active && c.Kind == config.KindPython {
-				active, reason = false, "the file has no such tool" // a tool that was found has been added above
+			if active && (c.Kind == config.KindPython || c.Kind == config.KindHTTP) {
+				active, reason = false, "its source has no such tool" // a tool that was found has been added above
 			}
 			r := rowOf(c.Alias+"."+spec.Name, string(c.Kind), c.TraitsOf(spec, writ.EffectOnce), active, reason)
 			if c.Kind == config.KindNamedService {

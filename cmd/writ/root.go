@@ -134,7 +134,7 @@ See the ledger: writ actions`,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%v", err) })
-	root.AddCommand(a.checkCommand(), a.explainCommand(), a.runCommand(), a.chatCommand(), a.actionsCommand(), a.demoCommand(),
+	root.AddCommand(a.checkCommand(), a.explainCommand(), a.runCommand(), a.chatCommand(), a.actionsCommand(), a.timelineCommand(), a.demoCommand(),
 		a.schemaCommand(), a.versionCommand(), a.demoServerCommand())
 	return root
 }

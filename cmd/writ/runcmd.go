@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"context"
 	"encoding/json"
 	"errors"
@@ -14,21 +13,24 @@ import (
 
 	"writ"
 	"writ/config"
+	"writ/model/recorded"
 	"writ/runtime"
 	"writ/store"
 )
 
 // turnFlags are what run and chat share.
 type turnFlags struct {
-	config, agent, model, data, conversation string
-	json, verbose                            bool
+	config, agent, model, data, conversation, record string
+	json, verbose, live                              bool
 }
 
 func (f *turnFlags) add(cmd *cobra.Command) {
 	fl := cmd.Flags()
 	fl.StringVarP(&f.config, "config", "c", "", "configuration: a YAML file or a directory of them")
 	fl.StringVar(&f.agent, "agent", "", "agent id (default: the configuration's default_agent)")
-	fl.StringVar(&f.model, "model", "", "recorded:FILE (default: the agent's model)")
+	fl.StringVar(&f.model, "model", "", "recorded:FILE or PROVIDER/MODEL (default: the agent's model)")
+	fl.BoolVar(&f.live, "live", false, "pick a provider by the keys in the environment, and say which")
+	fl.StringVar(&f.record, "record", "", "write what the model streams to this file, as a recording, without keys and configured secrets")
 	fl.StringVar(&f.data, "data", "", "data directory (default: $WRIT_DATA, else .writ)")
 	fl.StringVar(&f.conversation, "conversation", "", "conversation to go on with (default: a new one)")
 	fl.BoolVar(&f.json, "json", false, "print one event a line as JSON")
@@ -42,9 +44,11 @@ type session struct {
 	engine *engine
 	agent  *config.Agent
 	conns  []runtime.Connection
-	model  writ.Model
-	name   string
-	close  func()
+	models *models
+	first  runtime.Choice
+	others []runtime.Choice
+	asker  *asker // nil = nobody can answer a tool's question
+	close  func() error
 }
 
 func (a *app) session(f *turnFlags) (*session, error) {
@@ -56,31 +60,81 @@ func (a *app) session(f *turnFlags) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	model, name, err := a.modelFor(f.model, agent)
+	m := &models{cfg: cfg, made: map[string]writ.Model{}}
+	if f.record != "" {
+		m.record = recorded.NewRecorder(agent.Dialect, nil)
+		m.toolID = runtime.ToolIDs(agent)
+	}
+	first, others, err := a.choose(m, agent, f.model, f.live)
 	if err != nil {
 		return nil, err
 	}
 	log := logger(a.err, f.verbose)
+	accepted, err := loadPins(f.config)
+	if err != nil {
+		return nil, refused("", err)
+	}
 	conns, closeConns, err := a.connections(agent, log)
 	if err != nil {
 		return nil, err
+	}
+	for i := range conns {
+		conns[i].Pins = accepted[conns[i].Config.Alias]
 	}
 	e, err := a.open(a.ctx, dataDir(f.data), log)
 	if err != nil {
 		closeConns()
 		return nil, err
 	}
-	return &session{engine: e, agent: agent, conns: conns, model: model, name: name, close: func() {
+	return &session{engine: e, agent: agent, conns: conns, models: m, first: first, others: others, close: func() error {
 		closeConns()
+		m.close()
 		if err := e.close(); err != nil {
 			fmt.Fprintf(a.err, "writ: closing: %v\n", err)
 		}
+		return a.writeRecording(m, agent, f.record)
 	}}, nil
 }
 
 func (s *session) turn(ctx context.Context, conversation, message string, sink runtime.Sink) (runtime.Outcome, error) {
 	return s.engine.runtime.Run(ctx, runtime.Input{Agent: s.agent, Connections: s.conns, Conversation: conversation, Message: message,
-		Model: func(context.Context) (writ.Model, string, error) { return s.model, s.name, nil }, Sink: sink})
+		Model:    func(context.Context) (writ.Model, string, error) { return s.first.Model, s.first.Name, nil },
+		Fallback: s.others, Price: s.models.price, Ask: s.ask(), Sink: sink})
+}
+
+func (s *session) ask() func(context.Context, runtime.Question) (json.RawMessage, bool) {
+	if s.asker == nil {
+		return nil
+	}
+	return s.asker.ask
+}
+
+// writeRecording writes --record's file, whole or not at all, readable by its owner.
+func (a *app) writeRecording(m *models, agent *config.Agent, path string) error {
+	if path == "" {
+		return nil
+	}
+	secrets := m.keys
+	for _, c := range agent.Connections {
+		for _, s := range c.Secrets() {
+			if v, err := s.Resolve(os.LookupEnv); err == nil {
+				secrets = append(secrets, v)
+			}
+		}
+	}
+	b, err := m.record.Bytes(secrets...)
+	if err != nil {
+		return refused("", err)
+	}
+	tmp := path + ".new"
+	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+		return refused("", fmt.Errorf("writing the recording: %w", err))
+	}
+	if err := os.Rename(tmp, path); err != nil {
+		return refused("", fmt.Errorf("writing the recording: %w", err))
+	}
+	fmt.Fprintf(a.err, "writ: recorded to %s\n", path)
+	return nil
 }
 
 func (a *app) runCommand() *cobra.Command {
@@ -105,7 +159,7 @@ Exit codes: 0 answered, 1 refused or invalid input, 2 usage, 3 ended without an 
 	return cmd
 }
 
-func (a *app) run(f *turnFlags, args []string) error {
+func (a *app) run(f *turnFlags, args []string) (err error) {
 	message, err := a.message(args)
 	if err != nil {
 		return err
@@ -114,7 +168,10 @@ func (a *app) run(f *turnFlags, args []string) error {
 	if err != nil {
 		return err
 	}
-	defer s.close()
+	defer func() { err = errors.Join(err, s.close()) }()
+	if terminal(a.in) && !f.json {
+		s.asker = newAsker(a.in, a.err)
+	}
 	sink := a.sink(f.json)
 	out, err := s.turn(a.ctx, f.conversation, message, sink.event)
 	sink.done()
@@ -124,23 +181,46 @@ func (a *app) run(f *turnFlags, args []string) error {
 	if !f.json && f.conversation == "" {
 		fmt.Fprintf(a.err, "writ: conversation %s\n", out.Conversation)
 	}
+	if !f.json {
+		a.printCost(s, out)
+	}
 	return exitFor(out)
+}
+
+// printCost tells what a turn used, where that is known.
+func (a *app) printCost(s *session, out runtime.Outcome) {
+	if out.Cost == 0 {
+		return
+	}
+	u, at := out.Usage, ""
+	if s.models.listed.Load() {
+		at = " US dollars at the list prices of " + pricesAsOf
+	}
+	fmt.Fprintf(a.err, "writ: %d tokens in, %d from the cache, %d into it, %d out: %.4f%s\n", u.Input, u.CacheRead, u.CacheWrite, u.Output, out.Cost, at)
 }
 
 func (a *app) message(args []string) (string, error) {
 	if len(args) == 1 && args[0] != "-" {
 		return args[0], nil
 	}
-	if f, ok := a.in.(*os.File); ok && len(args) == 0 {
-		if st, err := f.Stat(); err == nil && st.Mode()&os.ModeCharDevice != 0 {
-			return "", usage("no message: give it as an argument, or on standard input")
-		}
+	if terminal(a.in) && len(args) == 0 {
+		return "", usage("no message: give it as an argument, or on standard input")
 	}
 	b, err := readAll(a.in, "", runtime.MaxMessage)
 	if err != nil {
 		return "", refused("", fmt.Errorf("reading the message: %w", err))
 	}
 	return strings.TrimRight(string(b), "\r\n"), nil
+}
+
+// terminal reports whether a person types there.
+func terminal(in io.Reader) bool {
+	f, ok := in.(*os.File)
+	if !ok {
+		return false
+	}
+	st, err := f.Stat()
+	return err == nil && st.Mode()&os.ModeCharDevice != 0
 }
 
 func turnError(err error) error {
@@ -179,19 +259,19 @@ an empty line twice ends the chat.`,
 	return cmd
 }
 
-func (a *app) chat(f *turnFlags) error {
+func (a *app) chat(f *turnFlags) (err error) {
 	s, err := a.session(f)
 	if err != nil {
 		return err
 	}
-	defer s.close()
+	defer func() { err = errors.Join(err, s.close()) }()
 	conversation := f.conversation
 	if conversation == "" {
 		conversation = newConversationID()
 	}
 	fmt.Fprintf(a.err, "agent %s, conversation %s; Ctrl-D ends\n", s.agent.ID, conversation)
-	lines := bufio.NewScanner(a.in)
-	lines.Buffer(make([]byte, 64<<10), runtime.MaxMessage)
+	s.asker = newAsker(a.in, a.err)
+	lines := s.asker.lines
 	for blank := 0; blank < 2; {
 		fmt.Fprint(a.err, "> ")
 		if !lines.Scan() {

@@ -11,13 +11,12 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"writ"
 	"writ/config"
-	"writ/model/recorded"
 	"writ/runtime"
 	"writ/store/sqlite"
+	toolhttp "writ/tool/http"
 	"writ/tool/mcp"
 	"writ/tool/python"
 )
@@ -148,6 +147,10 @@ func (a *app) connections(agent *config.Agent, log *slog.Logger) ([]runtime.Conn
 			fmt.Fprintf(a.err, "writ: the tools of %s are not available: %s\n", c.Alias, c.Reason)
 			continue
 		}
+		if c.Kind == config.KindGo {
+			fmt.Fprintf(a.err, "writ: the tools of %s are not available: kind go is for programs that embed writ and register their own tools\n", c.Alias)
+			continue
+		}
 		set, err := openTools(agent, c, log)
 		if err != nil {
 			closeAll()
@@ -167,66 +170,51 @@ func openTools(agent *config.Agent, c config.Connection, log *slog.Logger) (writ
 		}
 		return python.Open(cfg)
 	case config.KindMCP:
-		env, err := secrets(c.Env, c.Service.Env)
+		env, err := secrets("env", c.Env, c.Service.Env)
+		if err != nil {
+			return nil, err
+		}
+		headers, err := secrets("header", c.Service.Headers)
 		if err != nil {
 			return nil, err
 		}
 		return mcp.Open(mcp.Config{Alias: c.Alias, Command: c.Service.Command, Args: c.Service.Args, Env: env, Dir: c.Service.Cwd,
-			TrustTraits: c.TrustTraits, ConnectTimeout: c.Service.Timeout, Log: log})
+			URL: c.Service.URL, Headers: headers, TrustTraits: c.TrustTraits, ConnectTimeout: c.Service.Timeout,
+			AskInput: true, Progress: progressLog(c.Alias, log), Log: log})
+	case config.KindHTTP:
+		headers, err := secrets("header", c.Headers)
+		if err != nil {
+			return nil, err
+		}
+		return toolhttp.Open(toolhttp.Config{Alias: c.Alias, Spec: c.Spec, BaseURL: c.URL, Headers: headers, AllowPrivate: c.AllowPrivate, Log: log})
 	}
-	return nil, fmt.Errorf("kind %s is for programs that embed writ and register their own tools", c.Kind)
+	return nil, fmt.Errorf("kind %s has no tools of this program", c.Kind)
+}
+
+// progressLog tells of the progress that a server reports, with --verbose.
+func progressLog(alias string, log *slog.Logger) func(tool, callID string, progress, total float64, message string) {
+	return func(tool, callID string, progress, total float64, message string) {
+		log.Info("progress", "tool", alias+"."+tool, "call", callID, "progress", progress, "total", total, "message", printable(message))
+	}
 }
 
 func pythonConfig(c config.Connection, log *slog.Logger) (python.Config, error) {
-	env, err := secrets(c.Env, nil)
+	env, err := secrets("env", c.Env)
 	return python.Config{Alias: c.Alias, File: c.Ref, Interpreter: c.Interpreter, Env: env, Log: log}, err
 }
 
-func secrets(sets ...map[string]config.Secret) (map[string]string, error) {
+func secrets(what string, sets ...map[string]config.Secret) (map[string]string, error) {
 	out := map[string]string{}
 	for _, set := range sets {
 		for name, s := range set {
 			v, err := s.Resolve(os.LookupEnv)
 			if err != nil {
-				return nil, fmt.Errorf("env %s: %w", name, err)
+				return nil, fmt.Errorf("%s %s: %w", what, name, err)
 			}
 			out[name] = v
 		}
 	}
 	return out, nil
-}
-
-// modelFor turns --model, or the agent's configured model, into a model.
-func (a *app) modelFor(flag string, agent *config.Agent) (writ.Model, string, error) {
-	ref := agent.ModelFor(config.StrongRole)
-	file := ref.Recording
-	if flag != "" {
-		var ok bool
-		if file, ok = strings.CutPrefix(flag, "recorded:"); !ok {
-			return nil, "", providerNotYet(flag)
-		}
-		if file == "" {
-			return nil, "", usage("--model recorded: names no file")
-		}
-	} else if ref.IsZero() {
-		return nil, "", usage("no model: give --model recorded:FILE, or set model in the configuration of agent %s", agent.ID)
-	}
-	if file == "" {
-		return nil, "", providerNotYet(ref.String())
-	}
-	rec, err := recorded.Load(file)
-	if err != nil {
-		return nil, "", refused("docs/cli.md describes recordings", err)
-	}
-	if rec.Dialect() != agent.Dialect {
-		return nil, "", refused("set dialect: "+string(rec.Dialect())+" on the agent, or use another recording",
-			fmt.Errorf("recording %s speaks the %s dialect, agent %s the %s one", file, rec.Dialect(), agent.ID, agent.Dialect))
-	}
-	return rec.Model(), "recorded:" + filepath.Base(file), nil
-}
-
-func providerNotYet(name string) error {
-	return usage("model %s: this version has no providers yet, only recordings: --model recorded:FILE", name)
 }
 
 // logger writes warnings and errors to w as text; verbose adds the rest.

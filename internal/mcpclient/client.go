@@ -1,19 +1,21 @@
-// Package mcpclient runs one MCP server over stdio and turns what it says into the words of package writ. The
+// Package mcpclient talks to one MCP server, over stdio or streamable HTTP, and turns what it says into the words of package writ. The
 // adapters tool/mcp and tool/python are thin configurations of it.
 //
 // Its one hard rule is honesty about calls: a call that was certainly never handed to the server is
 // [writ.ErrNotStarted]; what the server answered is a result, its errors included; everything else, above all a
 // connection that broke after the request was written, is a plain error, which means that nobody knows. A call is
-// never sent twice.
+// never sent twice: whatever the transport, one path lists, calls and reconnects.
 package mcpclient
 
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -29,6 +31,7 @@ const (
 	DefaultConnectTimeout = 30 * time.Second
 	DefaultMaxResult      = 32 << 20
 	DefaultGrace          = time.Second
+	DefaultIdleCheck      = 10 * time.Second
 
 	minBackoff = 100 * time.Millisecond
 	maxBackoff = 5 * time.Second
@@ -38,26 +41,39 @@ const (
 // processEnded is Health.LastError until it is known how.
 const processEnded = "the process ended"
 
-// Config says how to start a server. Zero values are the documented defaults.
+// Config says how to reach a server: a Command to start, or a URL. Zero values are the documented defaults.
 type Config struct {
 	Label          string // names the connection in errors, for example `mcp: "jira"`
 	Command        string
 	Args           []string
 	Env            map[string]string // added to PATH, HOME and LANG, which is all that is passed on
 	Dir            string
-	TrustTraits    bool          // whether traits in _meta count
-	ConnectTimeout time.Duration // start and handshake, and one listing; 0 = 30 s
-	CallTimeout    time.Duration // of one call; 0 = the caller's context alone
-	MaxResult      int           // bytes of one message of the server; 0 = 32 MiB
-	Grace          time.Duration // between closing stdin, SIGTERM and SIGKILL; 0 = 1 s
-	Log            *slog.Logger  // nil = discarded
+	URL            string            // of a streamable HTTP server; it is trusted, redirects of it are not followed
+	Headers        map[string]string // sent with every request to URL; never in an error or a log
+	TLS            *tls.Config       // nil = the system's roots
+	TrustTraits    bool              // whether traits in _meta count
+	ConnectTimeout time.Duration     // start and handshake, and one listing; 0 = 30 s
+	CallTimeout    time.Duration     // of one call; 0 = the caller's context alone
+	IdleCheck      time.Duration     // HTTP: a session idle for longer is tried with a ping before a call; 0 = 10 s
+	MaxResult      int               // bytes of one message of the server; 0 = 32 MiB
+	Grace          time.Duration     // between closing stdin, SIGTERM and SIGKILL, and of ending an HTTP session; 0 = 1 s
+	Log            *slog.Logger      // nil = discarded
+
+	// AskInput says that the caller handles [*writ.InputRequired]. Without it no server is told that it may ask, and
+	// one that asks all the same has answered with an error.
+	AskInput bool
+	// Elicit answers a question that a server of an older protocol asks in the middle of a call, with the JSON of its
+	// params; the answer is {"action": "accept" | "decline" | "cancel", "content": {…}}. Nil = every one is declined.
+	Elicit func(ctx context.Context, params json.RawMessage) (json.RawMessage, error)
+	// Progress hears what the server says of calls in flight; it must return at once. Nil = nothing is asked for.
+	Progress func(tool, callID string, progress, total float64, message string)
 }
 
-// Health is what is known of the server's process.
+// Health is what is known of the server.
 type Health struct {
-	Running   bool
+	Running   bool   // its process runs, or a session over HTTP is open
 	PID       int    // of the running process, else 0
-	Starts    int    // processes started so far
+	Starts    int    // processes started, or sessions asked for, so far
 	Failures  int    // starts that failed and processes that died, so far
 	LastError string // of the last failure; empty after a success
 }
@@ -68,7 +84,7 @@ type Client struct {
 	log *slog.Logger
 
 	life    context.Context // ends with Close; starts run in it, so that a cancelled caller spoils no other's start
-	endLife context.CancelFunc
+	endLife context.CancelCauseFunc
 	wg      sync.WaitGroup // calls, starts and watchers
 
 	mu        sync.Mutex
@@ -79,28 +95,39 @@ type Client struct {
 	streak    int       // failures since the last success; sets the backoff
 	notBefore time.Time // of the next start
 
+	calls   sync.Map     // progress token → progressOf
+	tokens  atomic.Int64 // progress tokens so far
 	changes atomic.Int64 // list_changed notifications so far
 	listMu  chan struct{}
 	listing *listing // guarded by mu
 	handed  int64    // changes when Tools last answered; guarded by mu
 }
 
-// session is one process with its handshake done.
+// session is one process, or one session over HTTP, with its handshake done.
 type session struct {
 	*mcp.ClientSession
-	conn *conn
-	proc *process
+	link link
 }
 
-func (s *session) dead() bool {
-	select {
-	case <-s.conn.ended:
-		return true
-	case <-s.proc.exited:
-		return true
-	default:
-		return false
-	}
+func (s *session) dead() bool { return s.link.dead() }
+
+// link carries the messages of one session.
+type link interface {
+	transport() mcp.Transport
+	attach(*mcp.ClientSession)                                  // after the handshake
+	dead() bool                                                 // nothing can be sent any more
+	await()                                                     // returns once it is dead
+	clean() bool                                                // it ended in good order: no failure, no backoff
+	doubtful() bool                                             // it may have ended without a word; a ping will tell
+	deaf() bool                                                 // a change of the tools would not be heard of
+	drop(why string)                                            // gives the session up
+	bind(context.Context) (context.Context, context.CancelFunc) // ends a request with the session, where that must be
+	forget(*exchange)                                           // nobody waits for it any more
+	state() string                                              // how it ended, for messages
+	failed(err error) error                                     // why the handshake failed, for messages
+	pid() int                                                   // of a process
+	stop(grace time.Duration) error                             // ends it; safe to call many times
+	finish(*mcp.ClientSession)                                  // after stop: releases what is left, and waits for it
 }
 
 // start is one attempt to start a process, shared by all who wait for it.
@@ -112,8 +139,16 @@ type start struct {
 
 // New prepares a client. Nothing is started.
 func New(cfg Config) (*Client, error) {
-	if cfg.Command == "" {
-		return nil, fmt.Errorf("%s: no command", cfg.Label)
+	switch {
+	case cfg.Command == "" && cfg.URL == "":
+		return nil, fmt.Errorf("%s: neither a command nor a URL", cfg.Label)
+	case cfg.Command != "" && cfg.URL != "":
+		return nil, fmt.Errorf("%s: both a command and a URL", cfg.Label)
+	}
+	if cfg.URL != "" {
+		if err := checkRemote(&cfg); err != nil {
+			return nil, fmt.Errorf("%s: %w", cfg.Label, err)
+		}
 	}
 	if cfg.ConnectTimeout <= 0 {
 		cfg.ConnectTimeout = DefaultConnectTimeout
@@ -124,11 +159,14 @@ func New(cfg Config) (*Client, error) {
 	if cfg.Grace <= 0 {
 		cfg.Grace = DefaultGrace
 	}
+	if cfg.IdleCheck <= 0 {
+		cfg.IdleCheck = DefaultIdleCheck
+	}
 	log := cfg.Log
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
-	life, end := context.WithCancel(context.Background())
+	life, end := context.WithCancelCause(context.Background())
 	return &Client{cfg: cfg, log: log.With("connection", cfg.Label), life: life, endLife: end,
 		listMu: make(chan struct{}, 1)}, nil
 }
@@ -139,7 +177,7 @@ func (c *Client) Health() Health {
 	defer c.mu.Unlock()
 	h := c.health
 	if c.cur != nil && !c.cur.dead() {
-		h.Running, h.PID = true, c.cur.proc.pid
+		h.Running, h.PID = true, c.cur.link.pid()
 	}
 	return h
 }
@@ -182,13 +220,11 @@ func (c *Client) Call(ctx context.Context, call writ.Call) (writ.Result, error) 
 		ctx, cancel = context.WithTimeout(ctx, c.cfg.CallTimeout)
 		defer cancel()
 	}
-	params := &mcp.CallToolParams{Name: call.Tool, Arguments: args, Meta: mcp.Meta{}}
-	if call.IdempotencyKey != "" {
-		params.Meta["writ/key"] = call.IdempotencyKey
+	params, err := c.params(call, args)
+	if err != nil {
+		return writ.Result{}, fmt.Errorf("%s: calling %s: %w: %w", c.cfg.Label, call.Tool, writ.ErrNotStarted, err)
 	}
-	if call.ToolCallID != "" {
-		params.Meta["writ/tool_call_id"] = call.ToolCallID
-	}
+	defer c.expectProgress(call, params)()
 	for attempt := 0; ; attempt++ {
 		s, err := c.acquire(ctx)
 		if err != nil {
@@ -202,7 +238,14 @@ func (c *Client) Call(ctx context.Context, call writ.Call) (writ.Result, error) 
 			c.succeeded()
 			return res, nil
 		}
-		if sent {
+		var asks *writ.InputRequired
+		switch {
+		case errors.As(err, &asks):
+			return writ.Result{}, fmt.Errorf("%s: calling %s: %w", c.cfg.Label, call.Tool, err)
+		case errors.Is(err, errExpired):
+			// Sent, and turned away unread. It is not for this package to send it again.
+			return writ.Result{}, fmt.Errorf("%s: calling %s: %w: %w", c.cfg.Label, call.Tool, writ.ErrNotStarted, err)
+		case sent:
 			return writ.Result{}, fmt.Errorf("%s: calling %s: the outcome is unknown: %w", c.cfg.Label, call.Tool, err)
 		}
 		if attempt == 0 && ctx.Err() == nil && s.dead() {
@@ -212,35 +255,58 @@ func (c *Client) Call(ctx context.Context, call writ.Call) (writ.Result, error) 
 	}
 }
 
+// errExpired is the error of a call that the server turned away because it no longer knows the session.
+var errExpired = errors.New("the server has ended the session; the next call gets a new one")
+
 // callOnce sends the call over one session. An error with sent false means that the server saw nothing of it.
 func (c *Client) callOnce(ctx context.Context, s *session, params *mcp.CallToolParams) (res writ.Result, sent bool, err error) {
-	ctx, x := withExchange(ctx)
-	_, err = s.CallTool(ctx, params)
-	s.conn.forget(x)
-	sent, answered, result, rpcErr, unread := x.snapshot()
+	// The SDK's own goroutines end with the call's context.
+	ctx, cancel := s.link.bind(ctx)
+	defer cancel()
+	xctx, x := withExchange(ctx)
+	// The SDK writes what the session's protocol wants into the parameters.
+	own := *params
+	own.Meta = maps.Clone(params.Meta)
+	_, err = s.CallTool(xctx, &own)
+	s.link.forget(x)
+	o := x.snapshot()
 	switch {
-	case answered && unread != "":
+	case o.expired:
+		return res, true, errExpired
+	case o.answered && o.unread != "":
 		// Whether it was a success is in the answer that could not be kept.
-		return res, true, fmt.Errorf("the tool answered, but it could not be kept: %s (limit %d bytes, %d levels)", unread, c.cfg.MaxResult, maxDepth)
-	case answered && rpcErr != nil:
-		return writ.ErrorResult("the server refused the call: %s (code %d)", rpcErr.Message, rpcErr.Code), true, nil
-	case answered:
-		res, err = mapResult(result)
+		return res, true, fmt.Errorf("the tool answered, but it could not be kept: %s (limit %d bytes, %d levels)", o.unread, c.cfg.MaxResult, maxDepth)
+	case o.answered && o.refused != "":
+		return writ.ErrorResult("the server refused the call: %s", o.refused), true, nil
+	case o.answered && o.rpcErr != nil:
+		return writ.ErrorResult("the server refused the call: %s (code %d)", o.rpcErr.Message, o.rpcErr.Code), true, nil
+	case o.answered:
+		res, err = mapResult(o.result, c.cfg.AskInput)
 		return res, true, err
 	case ctx.Err() != nil:
-		return res, sent, context.Cause(ctx)
+		return res, o.sent, context.Cause(ctx)
+	case o.lost != "":
+		return res, o.sent, errors.New(o.lost)
 	case err == nil:
 		return res, true, errors.New("the call ended without an answer")
 	case s.dead():
-		// Give the waiter a moment to reap, so that the error can say how the process ended.
-		s.proc.gone(reapTime)
-		return res, sent, errors.New(s.proc.state())
+		return res, o.sent, errors.New(s.link.state())
 	}
-	return res, sent, err
+	return res, o.sent, err
 }
 
-// acquire returns a live session, starting a process where there is none. Its errors are [writ.ErrNotStarted].
+// acquire returns a live session, starting one where there is none. Its errors are [writ.ErrNotStarted].
 func (c *Client) acquire(ctx context.Context) (*session, error) {
+	for again := false; ; again = true {
+		s, err := c.session(ctx)
+		if err != nil || again || !s.link.doubtful() || c.alive(ctx, s) {
+			return s, err
+		}
+		s.link.drop("the server no longer answers for the session")
+	}
+}
+
+func (c *Client) session(ctx context.Context) (*session, error) {
 	st, sess, err := c.startOrCurrent()
 	if sess != nil || err != nil {
 		return sess, err
@@ -256,6 +322,20 @@ func (c *Client) acquire(ctx context.Context) (*session, error) {
 	}
 }
 
+// alive tries a session with a ping, which may be repeated as a call may not. What ended by the caller's own context
+// says nothing of the session.
+func (c *Client) alive(ctx context.Context, s *session) bool {
+	pctx, cancel := context.WithTimeout(ctx, c.cfg.ConnectTimeout)
+	defer cancel()
+	pctx, release := s.link.bind(pctx)
+	defer release()
+	pctx, x := withExchange(pctx)
+	_ = s.Ping(pctx, nil)
+	s.link.forget(x)
+	o := x.snapshot()
+	return ctx.Err() != nil || o.answered && o.refused == "" && !o.expired
+}
+
 func (c *Client) startOrCurrent() (*start, *session, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -269,8 +349,7 @@ func (c *Client) startOrCurrent() (*start, *session, error) {
 	}
 	if c.cur != nil {
 		// Found dead before its watcher said so: the backoff counts from now all the same.
-		c.cur = nil
-		c.failedLocked(processEnded)
+		c.endedLocked(c.cur)
 	}
 	st := &start{done: make(chan struct{})}
 	c.starting = st
@@ -298,7 +377,7 @@ func (c *Client) run(st *start, notBefore time.Time) {
 		// Close did not see this session; end it here.
 		err = errors.New("closed")
 		c.wg.Go(func() { c.watch(sess) })
-		c.wg.Go(func() { _ = sess.proc.stop(c.cfg.Grace) })
+		c.wg.Go(func() { _ = sess.link.stop(c.cfg.Grace) })
 		sess = nil
 	default:
 		c.cur = sess
@@ -310,15 +389,22 @@ func (c *Client) run(st *start, notBefore time.Time) {
 }
 
 // connect starts a process and shakes hands: first with the newest protocol that begins with initialize, because
-// many servers close on any other first message, then, for a server that knows only newer ones, with discovery.
+// many servers close on any other first message, then, for a server that knows only newer ones, with discovery. Over
+// HTTP a message that is not understood costs nothing, so there the newest protocol of all comes first.
 func (c *Client) connect() (*session, error) {
-	sess, err := c.connectAs("2025-11-25")
+	if c.cfg.URL != "" {
+		return c.connectAs("")
+	}
+	sess, err := c.connectAs(legacy)
 	var rpc *jsonrpc.Error
 	if errors.As(err, &rpc) && (rpc.Code == mcp.CodeUnsupportedProtocolVersion || rpc.Code == jsonrpc.CodeMethodNotFound) {
 		return c.connectAs("")
 	}
 	return sess, err
 }
+
+// legacy is the newest protocol whose handshake is initialize.
+const legacy = "2025-11-25"
 
 func (c *Client) connectAs(protocol string) (*session, error) {
 	if err := c.life.Err(); err != nil {
@@ -329,68 +415,49 @@ func (c *Client) connectAs(protocol string) (*session, error) {
 	c.mu.Lock()
 	c.health.Starts++
 	c.mu.Unlock()
+	l, err := c.open()
+	if err != nil {
+		return nil, err
+	}
+	cs, err := c.newClient().Connect(ctx, l.transport(), &mcp.ClientSessionOptions{ProtocolVersion: protocol})
+	if err == nil {
+		l.attach(cs)
+		return &session{ClientSession: cs, link: l}, nil
+	}
+	if ctx.Err() != nil && c.life.Err() == nil {
+		err = fmt.Errorf("no handshake within %v", c.cfg.ConnectTimeout)
+	} else {
+		err = l.failed(err)
+	}
+	_ = l.stop(c.cfg.Grace)
+	l.finish(nil)
+	return nil, err
+}
+
+// open makes the link of a new session.
+func (c *Client) open() (link, error) {
+	if c.cfg.URL != "" {
+		return newRemote(c.life, &c.cfg, c.log, func() { c.changes.Add(1) }, c.hear)
+	}
 	p, err := startProcess(&c.cfg, c.log)
 	if err != nil {
 		return nil, err
 	}
-	cn := newConn(p, c.cfg.MaxResult, c.log)
-	cs, err := c.newClient().Connect(ctx, transport{cn}, &mcp.ClientSessionOptions{ProtocolVersion: protocol})
-	if err == nil {
-		return &session{ClientSession: cs, conn: cn, proc: p}, nil
-	}
-	switch {
-	case ctx.Err() != nil && c.life.Err() == nil:
-		err = fmt.Errorf("no handshake within %v", c.cfg.ConnectTimeout)
-	case cn.eof.Load():
-		p.gone(reapTime)
-		err = fmt.Errorf("no handshake: %s", p.state())
-	default:
-		err = fmt.Errorf("handshake: %w", err)
-	}
-	_ = p.stop(c.cfg.Grace)
-	cn.Close()
-	p.wait()
-	return nil, err
+	return &pipes{newConn(p, c.cfg.MaxResult, c.log, c.hear), p}, nil
 }
 
-// newClient offers the server nothing: no roots, no sampling, no elicitation.
-func (c *Client) newClient() *mcp.Client {
-	client := mcp.NewClient(&mcp.Implementation{Name: "writ", Version: "1"}, &mcp.ClientOptions{
-		Capabilities: &mcp.ClientCapabilities{},
-		// The SDK would answer an input request by sending the call again.
-		MultiRoundTrip: &mcp.MultiRoundTripOptions{Disabled: true},
-		ToolListChangedHandler: func(context.Context, *mcp.ToolListChangedRequest) {
-			c.changes.Add(1)
-		},
-	})
-	client.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
-		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-			switch method {
-			case "roots/list", "sampling/createMessage", "elicitation/create":
-				return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: method + " is not offered"}
-			}
-			return next(ctx, method, req)
-		}
-	})
-	return client
-}
-
-// watch ends a session whose process died or whose output ended, and cleans up after it.
+// watch ends a session whose process died, whose output ended or which the server gave up, and cleans up after it.
 func (c *Client) watch(s *session) {
-	select {
-	case <-s.conn.ended:
-	case <-s.proc.exited:
-	}
+	s.link.await()
 	c.mu.Lock()
 	closing := c.closed
 	if c.cur == s && !closing {
-		c.cur = nil
-		c.failedLocked(processEnded)
+		c.endedLocked(s)
 	}
 	c.mu.Unlock()
-	_ = s.proc.stop(c.cfg.Grace)
-	if !closing {
-		state := s.proc.state()
+	_ = s.link.stop(c.cfg.Grace)
+	if !closing && !s.link.clean() {
+		state := s.link.state()
 		c.log.Warn("the server ended", "state", state)
 		c.mu.Lock()
 		if c.health.LastError == processEnded {
@@ -398,10 +465,15 @@ func (c *Client) watch(s *session) {
 		}
 		c.mu.Unlock()
 	}
-	<-s.conn.ended
-	_ = s.Close()
-	s.conn.Close()
-	s.proc.wait()
+	s.link.finish(s.ClientSession)
+}
+
+// endedLocked takes the current session out of use. One that died counts against the server.
+func (c *Client) endedLocked(s *session) {
+	c.cur = nil
+	if !s.link.clean() {
+		c.failedLocked(processEnded)
+	}
 }
 
 func (c *Client) failedLocked(why string) {
@@ -419,16 +491,17 @@ func (c *Client) succeeded() {
 }
 
 // Close implements [writ.Toolset]: it closes the server's stdin, ends its process group when it does not leave by
-// itself, and waits. Calls in flight may still be answered within the grace; then their outcome is unknown.
+// itself, and waits; calls in flight may still be answered within the grace, then their outcome is unknown. Over HTTP
+// calls in flight end at once, unknown, and the server is told that the session is over.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	c.closed = true
 	s := c.cur
 	c.mu.Unlock()
-	c.endLife()
+	c.endLife(errors.New("the connection was closed"))
 	var err error
 	if s != nil {
-		err = s.proc.stop(c.cfg.Grace)
+		err = s.link.stop(c.cfg.Grace)
 	}
 	c.wg.Wait()
 	if err != nil {

@@ -3,43 +3,16 @@ package mcpclient
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
-
-// exchange is what happened to one request, exactly: whether any byte of it reached the server's pipe, and what the
-// server answered, byte for byte. It travels in the request's context to the connection. Its fields are settled
-// when the SDK's call has returned.
-type exchange struct {
-	mu       sync.Mutex
-	id       jsonrpc.ID
-	sent     bool            // the server may have seen the request
-	answered bool            // by the server itself
-	result   json.RawMessage // of a success
-	rpcErr   *jsonrpc.Error  // of a JSON-RPC error
-	unread   string          // why the answer was not kept: too large, too deep
-}
-
-type exchangeKey struct{}
-
-func withExchange(ctx context.Context) (context.Context, *exchange) {
-	x := &exchange{}
-	return context.WithValue(ctx, exchangeKey{}, x), x
-}
-
-// snapshot returns a copy that does not change any more.
-func (x *exchange) snapshot() (sent, answered bool, result json.RawMessage, rpcErr *jsonrpc.Error, unread string) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	return x.sent, x.answered, x.result, x.rpcErr, x.unread
-}
 
 // conn is an [mcp.Connection] over a process's pipes. It exists beside the SDK's own because it must know whether
 // a request was ever handed over (an unsent call is certainly without effect, a sent one is not), must keep the
@@ -56,8 +29,8 @@ type conn struct {
 	doneOnce sync.Once
 	endOnce  sync.Once
 
-	mu      sync.Mutex
-	pending map[jsonrpc.ID]*exchange
+	exchanges
+	hear    func(jsonrpc.Message) // every message that is no answer, as it is read
 	garbage int
 }
 
@@ -82,11 +55,10 @@ type transport struct{ c *conn }
 // Connect implements [mcp.Transport].
 func (t transport) Connect(context.Context) (mcp.Connection, error) { return t.c, nil }
 
-func newConn(p *process, limit int, log *slog.Logger) *conn {
+func newConn(p *process, limit int, log *slog.Logger, hear func(jsonrpc.Message)) *conn {
 	c := &conn{
-		proc: p, log: log, in: newLineReader(p.stdout, limit),
+		proc: p, log: log, hear: hear, in: newLineReader(p.stdout, limit),
 		out: make(chan outgoing), done: make(chan struct{}), ended: make(chan struct{}),
-		pending: map[jsonrpc.ID]*exchange{},
 	}
 	p.wg.Go(c.writeLoop)
 	return c
@@ -151,14 +123,6 @@ func (c *conn) Write(ctx context.Context, msg jsonrpc.Message) error {
 	}
 }
 
-func (x *exchange) setSent(v bool) {
-	if x != nil {
-		x.mu.Lock()
-		x.sent = v
-		x.mu.Unlock()
-	}
-}
-
 // track notes which exchange a request belongs to before the server can answer it.
 func (c *conn) track(ctx context.Context, msg jsonrpc.Message) *exchange {
 	req, ok := msg.(*jsonrpc.Request)
@@ -167,21 +131,9 @@ func (c *conn) track(ctx context.Context, msg jsonrpc.Message) *exchange {
 	}
 	x, _ := ctx.Value(exchangeKey{}).(*exchange)
 	if x != nil {
-		c.mu.Lock()
-		x.id = req.ID
-		c.pending[req.ID] = x
-		c.mu.Unlock()
+		c.expect(req.ID, x)
 	}
 	return x
-}
-
-// forget drops an exchange that nobody waits for any more.
-func (c *conn) forget(x *exchange) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.pending[x.id] == x {
-		delete(c.pending, x.id)
-	}
 }
 
 // Read implements [mcp.Connection]. What is not a JSON-RPC message is skipped: many servers print a banner.
@@ -204,8 +156,7 @@ func (c *conn) Read(context.Context) (jsonrpc.Message, error) {
 				c.skip("a message that " + l.why)
 				continue
 			}
-			return c.receive(&jsonrpc.Response{ID: l.id, Error: &jsonrpc.Error{Code: jsonrpc.CodeInternalError,
-				Message: "the answer " + l.why}}, "the answer "+l.why), nil
+			return c.unreadable(l.id, "the answer "+l.why), nil
 		}
 		if len(bytes.TrimSpace(l.data)) == 0 {
 			continue
@@ -218,6 +169,7 @@ func (c *conn) Read(context.Context) (jsonrpc.Message, error) {
 		if resp, ok := msg.(*jsonrpc.Response); ok {
 			return c.receive(resp, ""), nil
 		}
+		c.hear(msg)
 		return msg, nil
 	}
 }
@@ -229,25 +181,63 @@ func (c *conn) skip(what string) {
 	}
 }
 
-// receive keeps an answer for its exchange. The SDK gets a success that it can always decode, because the exchange
-// holds the real one.
-func (c *conn) receive(resp *jsonrpc.Response, unread string) jsonrpc.Message {
-	c.mu.Lock()
-	x := c.pending[resp.ID]
-	delete(c.pending, resp.ID)
-	c.mu.Unlock()
-	if x == nil {
-		return resp
+// pipes are the link to a process.
+type pipes struct {
+	conn *conn
+	proc *process
+}
+
+func (p *pipes) transport() mcp.Transport  { return transport{p.conn} }
+func (p *pipes) attach(*mcp.ClientSession) {}
+func (p *pipes) forget(x *exchange)        { p.conn.forget(x) }
+func (p *pipes) pid() int                  { return p.proc.pid }
+func (p *pipes) clean() bool               { return false }
+func (p *pipes) deaf() bool                { return false }
+func (p *pipes) doubtful() bool            { return false }
+func (p *pipes) drop(string)               {}
+
+func (p *pipes) bind(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithCancel(ctx)
+}
+
+func (p *pipes) dead() bool {
+	select {
+	case <-p.conn.ended:
+		return true
+	case <-p.proc.exited:
+		return true
+	default:
+		return false
 	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	x.answered, x.unread = true, unread
-	if e, ok := resp.Error.(*jsonrpc.Error); ok && unread == "" {
-		x.rpcErr = e
+}
+
+func (p *pipes) await() {
+	select {
+	case <-p.conn.ended:
+	case <-p.proc.exited:
 	}
-	if resp.Error != nil {
-		return resp
+}
+
+func (p *pipes) state() string {
+	// Give the waiter a moment to reap, so that it can be said how the process ended.
+	p.proc.gone(reapTime)
+	return p.proc.state()
+}
+
+func (p *pipes) failed(err error) error {
+	if p.conn.eof.Load() {
+		return fmt.Errorf("no handshake: %s", p.state())
 	}
-	x.result = bytes.Clone(resp.Result)
-	return &jsonrpc.Response{ID: resp.ID, Result: json.RawMessage(`{"content":[],"tools":[]}`)}
+	return fmt.Errorf("handshake: %w", err)
+}
+
+func (p *pipes) stop(grace time.Duration) error { return p.proc.stop(grace) }
+
+func (p *pipes) finish(s *mcp.ClientSession) {
+	if s != nil {
+		<-p.conn.ended
+		_ = s.Close()
+	}
+	p.conn.Close()
+	p.proc.wait()
 }

@@ -20,6 +20,7 @@ type wireResult struct {
 	StructuredContent json.RawMessage `json:"structuredContent"`
 	IsError           bool            `json:"isError"`
 	InputRequests     json.RawMessage `json:"inputRequests"`
+	RequestState      string          `json:"requestState"`
 	ResultType        string          `json:"resultType"`
 }
 
@@ -41,13 +42,20 @@ type wireResource struct {
 }
 
 // mapResult reads the result of a call. An error means that the server answered something that is no result, so
-// that not even success or failure is known.
-func mapResult(raw json.RawMessage) (writ.Result, error) {
+// that not even success or failure is known; or, where the caller handles that, [*writ.InputRequired].
+func mapResult(raw json.RawMessage, askInput bool) (writ.Result, error) {
 	var w wireResult
 	if err := json.Unmarshal(raw, &w); err != nil || !startsWith(raw, '{') {
 		return writ.Result{}, fmt.Errorf("the server's answer is no tool result: %.200q", raw)
 	}
 	if present(w.InputRequests) || w.ResultType == "input_required" {
+		if askInput {
+			requests := compact(w.InputRequests)
+			if !present(requests) {
+				requests = json.RawMessage("{}")
+			}
+			return writ.Result{}, &writ.InputRequired{Requests: requests, State: w.RequestState}
+		}
 		return writ.ErrorResult("the tool asks for further input, which is not offered here; it says that it has not completed"), nil
 	}
 	res := writ.Result{IsError: w.IsError}

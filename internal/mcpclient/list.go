@@ -2,6 +2,8 @@ package mcpclient
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -55,7 +57,14 @@ func (c *Client) Tools(ctx context.Context) ([]writ.ToolSpec, []writ.Problem, er
 	if err != nil {
 		return nil, nil, err
 	}
-	l, err := c.list(ctx, s)
+	l, err := c.list(ctx, s, true)
+	if errors.Is(err, errExpired) {
+		// A listing changes nothing, so it may be asked for again.
+		if s, err = c.acquire(ctx); err != nil {
+			return nil, nil, err
+		}
+		l, err = c.list(ctx, s, true)
+	}
 	if err != nil {
 		return nil, nil, fmt.Errorf("%s: listing tools: %w", c.cfg.Label, err)
 	}
@@ -76,7 +85,7 @@ func (c *Client) vanished(ctx context.Context, s *session, name string) bool {
 	}
 	if !known.fresh(c, s) {
 		var err error
-		if known, err = c.list(ctx, s); err != nil {
+		if known, err = c.list(ctx, s, false); err != nil {
 			return false
 		}
 	}
@@ -87,8 +96,9 @@ func (l *listing) fresh(c *Client, s *session) bool {
 	return l != nil && l.sess == s && l.changes == c.changes.Load()
 }
 
-// list returns a fresh listing, asking the server at most once however many ask at a time.
-func (c *Client) list(ctx context.Context, s *session) (*listing, error) {
+// list returns a fresh listing, asking the server at most once however many ask at a time. With certain it asks too
+// where a change would not have been heard of.
+func (c *Client) list(ctx context.Context, s *session, certain bool) (*listing, error) {
 	ctx, cancel := context.WithTimeout(ctx, c.cfg.ConnectTimeout)
 	defer cancel()
 	select {
@@ -100,7 +110,7 @@ func (c *Client) list(ctx context.Context, s *session) (*listing, error) {
 	c.mu.Lock()
 	known := c.listing
 	c.mu.Unlock()
-	if known.fresh(c, s) {
+	if known.fresh(c, s) && !(certain && s.link.deaf()) {
 		return known, nil
 	}
 	l := &listing{sess: s, changes: c.changes.Load(), names: map[string]bool{}}
@@ -153,25 +163,33 @@ type wirePage struct {
 }
 
 func (c *Client) page(ctx context.Context, s *session, cursor string) (wirePage, error) {
+	ctx, release := s.link.bind(ctx)
+	defer release()
 	ctx, x := withExchange(ctx)
 	_, err := s.ListTools(ctx, &mcp.ListToolsParams{Cursor: cursor})
-	s.conn.forget(x)
-	_, answered, result, rpcErr, unread := x.snapshot()
+	s.link.forget(x)
+	o := x.snapshot()
 	var page wirePage
 	switch {
-	case answered && unread != "":
-		return page, errors.New(unread)
-	case answered && rpcErr != nil:
-		return page, errors.New(rpcErr.Message)
-	case !answered && ctx.Err() != nil:
+	case o.expired:
+		return page, errExpired
+	case o.answered && o.unread != "":
+		return page, errors.New(o.unread)
+	case o.answered && o.refused != "":
+		return page, errors.New(o.refused)
+	case o.answered && o.rpcErr != nil:
+		return page, errors.New(o.rpcErr.Message)
+	case !o.answered && ctx.Err() != nil:
 		return page, context.Cause(ctx)
-	case !answered && s.dead():
-		return page, errors.New(s.proc.state())
-	case !answered:
+	case !o.answered && o.lost != "":
+		return page, errors.New(o.lost)
+	case !o.answered && s.dead():
+		return page, errors.New(s.link.state())
+	case !o.answered:
 		return page, err
 	}
-	if err := json.Unmarshal(result, &page); err != nil || page.Tools == nil {
-		return page, fmt.Errorf("the answer is no list of tools: %.200q", result)
+	if err := json.Unmarshal(o.result, &page); err != nil || page.Tools == nil {
+		return page, fmt.Errorf("the answer is no list of tools: %.200q", o.result)
 	}
 	return page, nil
 }
@@ -278,7 +296,22 @@ func readTool(name string, w *wireTool) (writ.ToolSpec, error) {
 			spec.Hints = &writ.ToolHints{ReadOnly: a.ReadOnly}
 		}
 	}
+	spec.Definition = definition(w)
 	return spec, nil
+}
+
+// definition is the digest of what the server says that the tool is; the order of keys and white space do not matter.
+func definition(w *wireTool) string {
+	h := sha256.New()
+	for _, raw := range []json.RawMessage{w.Name, w.Description, w.InputSchema, w.Annotations} {
+		text := []byte("null")
+		if v, err := decodeJSON(raw); err == nil {
+			text, _ = json.Marshal(v) // it came from JSON
+		}
+		h.Write(text)
+		h.Write([]byte{'\n'})
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // CheckName reports why a tool cannot go by this name. Which names a provider takes is another matter.

@@ -46,7 +46,7 @@ func (a Announce) Text() string {
 	fmt.Fprintf(&b, "\n[BUDGET] %d rounds left after this, %s elapsed, %d input and %d output tokens so far\n",
 		max(a.MaxRounds-a.Round, 0), a.Elapsed.Round(time.Second), a.InputTokens, a.OutputTokens)
 	fmt.Fprintf(&b, "[TIME] %s\n", a.Now.UTC().Format("Monday 2006-01-02 15:04 UTC"))
-	a.plans(&b)
+	plans(&b, "[OPEN PLANS]", a.Plans)
 	lines(&b, "WORKSPACE", a.Workspace)
 	if len(a.Unknown) > 0 {
 		fmt.Fprintf(&b, "[UNKNOWN OUTCOMES] these may have happened; nobody knows\n")
@@ -67,9 +67,9 @@ func (a Announce) Text() string {
 	return b.String()
 }
 
-func (a Announce) plans(b *strings.Builder) {
+func plans(b *strings.Builder, title string, all []timeline.Plan) {
 	var open []timeline.Plan
-	for _, p := range slices.Backward(a.Plans) {
+	for _, p := range slices.Backward(all) {
 		if !p.Closed {
 			open = append(open, p)
 		}
@@ -77,7 +77,7 @@ func (a Announce) plans(b *strings.Builder) {
 	if len(open) == 0 {
 		return
 	}
-	b.WriteString("[OPEN PLANS]\n")
+	b.WriteString(title + "\n")
 	for i, p := range open {
 		if i == maxPlans {
 			fmt.Fprintf(b, "- and %d more\n", len(open)-maxPlans)

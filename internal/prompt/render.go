@@ -36,7 +36,9 @@ type Renderer struct {
 	haveReq bool
 	seq     int64
 	turn    string
-	rewrite bool // a hide changed a rendered segment since the last Prefix
+	rewrite string // what changed rendered segments since the last request, if anything
+
+	compaction
 }
 
 // segment is one thing the prompt shows: messages of one or two roles that are never split.
@@ -47,6 +49,11 @@ type segment struct {
 	bytes int
 	sum   [32]byte // of this segment
 	build func() []writ.Message
+
+	seq    int64           // of the block that made it
+	ends   byte            // endRound, endAnswer
+	items  []timeline.Item // of a settled round
+	weight int             // bytes, but an image counts as what it costs
 }
 
 // NewRenderer renders for a dialect; names maps tool ids to the names a provider sees and may be nil.
@@ -55,7 +62,8 @@ func NewRenderer(d writ.Dialect, names func(string) string) *Renderer {
 		names = func(s string) string { return s }
 	}
 	return &Renderer{dialect: d, names: names, calls: map[string]timeline.Call{}, results: map[string]timeline.Result{},
-		done: map[string]bool{}, byCall: map[string]int{}, hidden: map[string]string{}, unknown: map[string]timeline.Result{}}
+		done: map[string]bool{}, byCall: map[string]int{}, hidden: map[string]string{}, unknown: map[string]timeline.Result{},
+		compaction: compaction{short: map[string]timeline.Shortened{}}}
 }
 
 // Seq is the number of the last block that was added.
@@ -69,13 +77,20 @@ func (r *Renderer) Add(b store.Block) error {
 	r.seq, r.turn = b.Seq, b.Turn
 	switch b.Kind {
 	case timeline.KindUser:
-		return add(r, b, func(v timeline.User) { r.text(b.Turn, 0, writ.RoleUser, v.Text) })
+		return add(r, b, func(v timeline.User) {
+			r.said = append(r.said, said{b.Seq, timeline.Said{Turn: b.Turn, Text: v.Text}})
+			r.text(b.Turn, 0, writ.RoleUser, v.Text)
+		})
 	case timeline.KindCall:
 		return add(r, b, func(v timeline.Call) { r.calls[b.ActionID] = v })
 	case timeline.KindResult:
 		return add(r, b, func(v timeline.Result) { r.result(b, v) })
 	case timeline.KindAttempt:
-		return add(r, b, func(v timeline.Attempt) { r.text(b.Turn, v.Round, writ.RoleUser, attemptText(v)) })
+		return add(r, b, func(v timeline.Attempt) {
+			if v.Told() {
+				r.text(b.Turn, v.Round, writ.RoleUser, attemptText(v))
+			}
+		})
 	case timeline.KindRound:
 		return add(r, b, func(v timeline.Round) { r.round(b.Turn, v) })
 	case timeline.KindAnswer:
@@ -87,7 +102,13 @@ func (r *Renderer) Add(b store.Block) error {
 	case timeline.KindHide:
 		return add(r, b, func(v timeline.Hide) { r.hide(v) })
 	case timeline.KindRequest:
-		return add(r, b, func(v timeline.Request) { r.last, r.haveReq = v, true })
+		return add(r, b, func(v timeline.Request) { r.request(b.Time, v) })
+	case timeline.KindCompactResults:
+		return add(r, b, func(v timeline.CompactResults) { r.shorten(v) })
+	case timeline.KindCompactSummary:
+		return add(r, b, func(v timeline.CompactSummary) { r.summarise(v) })
+	case timeline.KindCompactSkipped:
+		return add(r, b, func(v timeline.CompactSkipped) { r.skipped = &v })
 	case timeline.KindTurnEnd:
 		return add(r, b, func(v timeline.TurnEnd) { r.turnEnd(b.Turn, v) })
 	}
@@ -103,7 +124,7 @@ func add[T any](r *Renderer, b store.Block, fn func(T)) error {
 }
 
 func (r *Renderer) push(turn string, round int, build func() []writ.Message) {
-	s := segment{turn: turn, round: round, build: build}
+	s := segment{turn: turn, round: round, build: build, seq: r.seq}
 	s.render()
 	if len(s.msgs) > 0 {
 		r.segs = append(r.segs, s)
@@ -113,11 +134,13 @@ func (r *Renderer) push(turn string, round int, build func() []writ.Message) {
 func (s *segment) render() {
 	s.msgs = s.build()
 	h := sha256.New()
-	s.bytes = 0
+	s.bytes, s.weight = 0, 0
 	for _, m := range s.msgs {
 		fmt.Fprintf(h, "%s\x00", m.Role)
 		for i := range m.Parts {
-			s.bytes += hashPart(h, &m.Parts[i])
+			n := hashPart(h, &m.Parts[i])
+			s.bytes += n
+			s.weight += n - overweight(&m.Parts[i])
 		}
 	}
 	h.Sum(s.sum[:0])
@@ -189,7 +212,11 @@ func (r *Renderer) round(turn string, v timeline.Round) {
 	if r.dialect == writ.Native {
 		build = func() []writ.Message { return r.nativeRound(v) }
 	}
+	n := len(r.segs)
 	r.push(turn, v.Round, build)
+	if len(r.segs) > n {
+		r.segs[n].ends, r.segs[n].items = endRound, v.Items
+	}
 }
 
 // channelRound tells a round as text: what the model asked for, in order, and what came of each.
@@ -324,7 +351,7 @@ func (r *Renderer) nativeResult(it timeline.Item) writ.Part {
 	if head != "" {
 		p.Content = append(p.Content, writ.Content{Kind: writ.ContentText, Text: head})
 	}
-	if rep, ok := r.hidden[it.ToolCallID]; ok {
+	if rep, ok := r.replaced(it.ToolCallID); ok {
 		p.Content = append(p.Content, writ.Content{Kind: writ.ContentText, Text: rep})
 		return p
 	}
@@ -348,7 +375,7 @@ func (r *Renderer) outcome(it timeline.Item) timeline.Result {
 	if !ok || it.Running {
 		return timeline.Result{Tool: it.Tool, ToolCallID: it.ToolCallID, Note: "running, outcome not known yet"}
 	}
-	if rep, hid := r.hidden[it.ToolCallID]; hid {
+	if rep, ok := r.replaced(it.ToolCallID); ok {
 		res.Content = []timeline.Content{{Kind: writ.ContentText, Text: rep}}
 	}
 	return res
@@ -440,7 +467,12 @@ func attemptText(v timeline.Attempt) string {
 func noticeText(code, message string) string { return "[notice] " + code + ": " + message }
 
 func (r *Renderer) answer(turn string, v timeline.Answer) {
-	text := v.Text
+	text, n := v.Text, len(r.segs)
+	defer func() {
+		if len(r.segs) > n {
+			r.segs[n].ends = endAnswer
+		}
+	}()
 	if r.dialect == writ.Channel {
 		text = "[your answer, as the person saw it]\n" + text
 		r.text(turn, 0, writ.RoleUser, text)
@@ -493,9 +525,15 @@ func (r *Renderer) Unknown() []timeline.Result {
 // hide replaces a result's content and renders its segment anew.
 func (r *Renderer) hide(v timeline.Hide) {
 	r.hidden[v.ToolCallID] = v.Replacement
-	if i, ok := r.byCall[v.ToolCallID]; ok && i < len(r.segs) {
+	r.notes = append(r.notes, v)
+	r.again(v.ToolCallID, "hide")
+}
+
+// again renders the segment of a call anew; why is what announces that the prefix changes.
+func (r *Renderer) again(toolCallID, why string) {
+	if i, ok := r.byCall[toolCallID]; ok && i < len(r.segs) {
 		r.segs[i].render()
-		r.rewrite = true
+		r.rewrite = why
 	}
 }
 

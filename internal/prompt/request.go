@@ -15,6 +15,10 @@ const tailRounds = 4
 type Kit struct {
 	System string
 	Tools  []writ.ToolDef // native dialect; sorted
+
+	names  map[string]string // native dialect: tool id → the name a provider sees
+	digest string
+	doc    []byte
 }
 
 // Request renders the model request: cached system block, timeline with up to three cache points, and the tail, which
@@ -96,42 +100,55 @@ type Prefix struct {
 }
 
 // Prefix compares this renderer's state with prev, the value of the request before (nil: only the stored record of an
-// earlier turn is known). announced says that a break was expected, and by what.
+// earlier turn is known). Announced and Reason say that a break was expected, and by what.
 func (r *Renderer) Prefix(kit Kit, prev *Prefix) (*Prefix, timeline.Request) {
-	cur := &Prefix{}
-	var rec timeline.Request
-	total := 0
-	section := func(sum [32]byte, n int) {
-		total += n
-		cur.sums = append(cur.sums, sum)
-		cur.bytes = append(cur.bytes, total)
-	}
-	sys := sha256.Sum256([]byte(kit.System))
-	toolHash := sha256.New()
-	toolBytes := 0
-	for _, t := range kit.Tools {
-		n, _ := fmt.Fprintf(toolHash, "%q %q %s\n", t.Name, t.Description, t.Schema)
-		toolBytes += n
-	}
-	var tools [32]byte
-	toolHash.Sum(tools[:0])
-	section(sys, len(kit.System))
-	section(tools, toolBytes)
-	for i := range r.segs {
-		section(r.segs[i].sum, r.segs[i].bytes)
-	}
-	rec.Bytes, rec.Segments = total, len(r.segs)
-	rec.SystemHash, rec.ToolsHash = fmt.Sprintf("%x", sys[:8]), fmt.Sprintf("%x", tools[:8])
-	rec.PrefixHash = cur.hash(len(cur.sums))
+	cur, sys, tools := r.sections(kit, len(r.segs))
+	rec := r.record(kit, cur, sys, tools)
 	switch {
 	case prev != nil:
 		r.comparePrev(cur, prev, &rec)
 	case r.haveReq:
 		r.compareStored(cur, &rec)
 	}
-	rec.Announced = rec.Break != "" && r.rewrite
-	r.rewrite = false
+	if rec.Break != "" && r.rewrite != "" {
+		rec.Announced, rec.Reason = true, r.rewrite
+	}
+	r.rewrite = ""
 	return cur, rec
+}
+
+// sections are the cached parts of a request: system, tools, then the first n segments.
+func (r *Renderer) sections(kit Kit, n int) (cur *Prefix, system, tools [32]byte) {
+	cur = &Prefix{sums: make([][32]byte, 0, n+2), bytes: make([]int, 0, n+2)}
+	total := 0
+	section := func(sum [32]byte, n int) {
+		total += n
+		cur.sums = append(cur.sums, sum)
+		cur.bytes = append(cur.bytes, total)
+	}
+	system = sha256.Sum256([]byte(kit.System))
+	h := sha256.New()
+	size := 0
+	for _, t := range kit.Tools {
+		n, _ := fmt.Fprintf(h, "%q %q %s\n", t.Name, t.Description, t.Schema)
+		size += n
+	}
+	h.Sum(tools[:0])
+	section(system, len(kit.System))
+	section(tools, size)
+	for i := range r.segs[:n] {
+		section(r.segs[i].sum, r.segs[i].bytes)
+	}
+	return cur, system, tools
+}
+
+// record describes the sections of a request.
+func (r *Renderer) record(kit Kit, cur *Prefix, system, tools [32]byte) timeline.Request {
+	n := len(cur.sums)
+	rec := timeline.Request{Bytes: cur.bytes[n-1], Segments: n - 2, PrefixHash: cur.hash(n), Kit: kit.digest,
+		SystemHash: fmt.Sprintf("%x", system[:8]), ToolsHash: fmt.Sprintf("%x", tools[:8])}
+	rec.Estimate = r.weigh(kit, rec.Segments) / CharsPerToken
+	return rec
 }
 
 func (p *Prefix) hash(n int) string {

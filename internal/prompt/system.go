@@ -28,7 +28,9 @@ func BuildKit(d writ.Dialect, tools []Tool, additional string) Kit {
 	var kit Kit
 	if d == writ.Native {
 		b.WriteString(nativeProtocol)
+		kit.names = make(map[string]string, len(tools))
 		for _, t := range tools {
+			kit.names[t.ID] = t.Name
 			kit.Tools = append(kit.Tools, writ.ToolDef{Name: t.Name, Description: strings.TrimSpace(t.Description + "\n\n" + scope(t)), Schema: t.Schema})
 		}
 	} else {
@@ -40,6 +42,7 @@ func BuildKit(d writ.Dialect, tools []Tool, additional string) Kit {
 		b.WriteString(additional)
 	}
 	kit.System = b.String()
+	kit.seal(d)
 	return kit
 }
 

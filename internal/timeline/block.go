@@ -16,17 +16,22 @@ import (
 
 // Kinds of blocks. Names are persisted and never reused for another meaning.
 const (
-	KindUser    = "user"     // User: what the person said
-	KindCall    = "call"     // Call: written with the admission of its action
-	KindResult  = "result"   // Result: written with the settlement of its action, keyed by it
-	KindAttempt = "attempt"  // Attempt: a discarded decision attempt and why
-	KindRound   = "round"    // Round: a settled round, naming its calls and their results in order
-	KindAnswer  = "answer"   // Answer
-	KindNotice  = "notice"   // Notice
-	KindPlan    = "plan"     // Plan: the whole plan as it stands
-	KindHide    = "hide"     // Hide
-	KindRequest = "request"  // Request: what a model call cost and how much of its prefix it shared
-	KindTurnEnd = "turn.end" // TurnEnd
+	KindUser     = "user"     // User: what the person said
+	KindCall     = "call"     // Call: written with the admission of its action
+	KindResult   = "result"   // Result: written with the settlement of its action, keyed by it
+	KindAttempt  = "attempt"  // Attempt: a discarded decision attempt and why
+	KindRound    = "round"    // Round: a settled round, naming its calls and their results in order
+	KindAnswer   = "answer"   // Answer
+	KindNotice   = "notice"   // Notice
+	KindPlan     = "plan"     // Plan: the whole plan as it stands
+	KindHide     = "hide"     // Hide
+	KindQuestion = "question" // Question: a tool asks for input in the middle of a call
+	KindRequest  = "request"  // Request: what a model call cost and how much of its prefix it shared
+	KindTurnEnd  = "turn.end" // TurnEnd
+
+	KindCompactResults = "compact.results" // CompactResults: old large results, shown as a beginning and a ref from here on
+	KindCompactSummary = "compact.summary" // CompactSummary: stands in the prompt for everything up to a block
+	KindCompactSkipped = "compact.skipped" // CompactSkipped: why the prompt was left as it was
 )
 
 // User is a person's message.
@@ -111,6 +116,12 @@ type Attempt struct {
 	Answer  string   `json:"answer,omitempty"`  // answer text that had been shown and was taken back
 }
 
+// Told reports whether the model has anything to learn from it. That a provider failed before anything was said is no
+// news to the model: what has started stands in ANNOUNCE.
+func (a Attempt) Told() bool {
+	return a.Code != "provider_error" && a.Code != "stream_cut" || len(a.Details) > 0 || a.Answer != ""
+}
+
 // Thinking is one thinking block, kept byte for byte.
 type Thinking struct {
 	Text   string          `json:"text,omitempty"`
@@ -179,6 +190,14 @@ type Plan struct {
 	Steps  []Step `json:"steps"`
 }
 
+// Question is what a tool asked in the middle of a call. It is data: it can be asked and answered much later.
+type Question struct {
+	Tool       string          `json:"tool"`
+	ToolCallID string          `json:"tool_call_id"`
+	Requests   json.RawMessage `json:"requests"`
+	State      string          `json:"state,omitempty"` // the server's own, to be handed back
+}
+
 // Hide replaces the content of one result in the prompt.
 type Hide struct {
 	ToolCallID  string `json:"tool_call_id"`
@@ -194,11 +213,74 @@ type Request struct {
 	PrefixHash   string     `json:"prefix_hash"` // of all cached sections
 	Break        string     `json:"break,omitempty"`
 	Announced    bool       `json:"announced,omitempty"`
+	Reason       string     `json:"reason,omitempty"` // what announced the break
 	SystemHash   string     `json:"system_hash"`
 	ToolsHash    string     `json:"tools_hash"`
 	Segments     int        `json:"segments"`
+	Estimate     int        `json:"estimate,omitempty"` // tokens, guessed from the size of all cached sections
+	Kit          string     `json:"kit,omitempty"`      // digest of the stored document with the system text and the tools
+	Purpose      string     `json:"purpose,omitempty"`  // empty: a decision; PurposeSummary
 	Usage        writ.Usage `json:"usage"`
 	Milliseconds int64      `json:"ms"`
+	Cost         float64    `json:"cost,omitempty"` // in the prices' currency, where they are known
+}
+
+// PurposeSummary marks the record of a call that wrote a summary: no decision came of it.
+const PurposeSummary = "summary"
+
+// CompactResults makes results give way to refs in the prompt. The results themselves stay as they are.
+type CompactResults struct {
+	Reason  string      `json:"reason"` // limit | context_limit | cold
+	Results []Shortened `json:"results"`
+}
+
+// Shortened is what the prompt shows of one result: its beginning and where the whole is.
+type Shortened struct {
+	ToolCallID string `json:"tool_call_id"`
+	Head       string `json:"head,omitempty"`
+	Ref        string `json:"ref"`
+	Chars      int    `json:"chars"` // that were shown before
+}
+
+// CompactSummary stands in the prompt for all blocks up to UptoSeq, which is the end of a round. What must survive word
+// for word is kept beside the summary.
+type CompactSummary struct {
+	Reason  string `json:"reason"` // limit | context_limit
+	UptoSeq int64  `json:"upto_seq"`
+	Rounds  int    `json:"rounds"` // that it stands for, those of an earlier summary included
+	Summary string `json:"summary"`
+	Call    string `json:"call"`   // the model call that wrote it
+	Before  int    `json:"before"` // tokens, estimated
+	After   int    `json:"after"`
+	Kept    Kept   `json:"kept"`
+}
+
+// Kept is what a compaction keeps word for word.
+type Kept struct {
+	Said    []Said    `json:"said,omitempty"` // the person's last messages
+	Plans   []Plan    `json:"plans,omitempty"`
+	Notes   []Hide    `json:"notes,omitempty"` // what the model put in the place of results
+	Unknown []Unknown `json:"unknown,omitempty"`
+}
+
+// Said is one message of the person.
+type Said struct {
+	Turn string `json:"turn"`
+	Text string `json:"text"`
+}
+
+// Unknown is an action whose outcome nobody knows.
+type Unknown struct {
+	ToolCallID string `json:"tool_call_id"`
+	Tool       string `json:"tool"`
+	Failure    string `json:"failure,omitempty"`
+}
+
+// CompactSkipped says why the prompt was not made smaller.
+type CompactSkipped struct {
+	Reason string `json:"reason"` // nothing_to_summarise | frees_too_little | summary_empty | summary_truncated | summary_too_long | summary_failed
+	Detail string `json:"detail,omitempty"`
+	Tokens int    `json:"tokens"` // estimated, at that time
 }
 
 // TurnEnd closes a turn.
