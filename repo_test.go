@@ -159,3 +159,30 @@ func TestNoRegistryHostInLockFiles(t *testing.T) {
 		}
 	}
 }
+
+// keyLike is what credentials of the services Writ talks to look like.
+var keyLike = regexp.MustCompile(`sk-(ant-|proj-)?[A-Za-z0-9_-]{20,}|AKIA[0-9A-Z]{16}|gh[pousr]_[A-Za-z0-9]{30,}|xox[baprs]-[A-Za-z0-9-]{10,}|-----BEGIN [A-Z ]*PRIVATE KEY`)
+
+// TestNoSecretInARecording looks through every recording, fixture and example that is committed.
+func TestNoSecretInARecording(t *testing.T) {
+	out, err := exec.Command("git", "ls-files", "*.yaml", "*.yml", "*.txtar", "*.sse", "*.json", "*.jsonl", "*.md", "*.py").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := strings.Fields(string(out))
+	if len(files) < 100 {
+		t.Fatalf("only %d files found", len(files))
+	}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			continue // removed in the working tree
+		}
+		if m := keyLike.Find(b); m != nil {
+			t.Errorf("%s holds something like a key: %.12s…", f, m)
+		}
+	}
+	if !keyLike.MatchString("sk-ant-" + strings.Repeat("a1", 12)) {
+		t.Error("the pattern finds nothing")
+	}
+}

@@ -56,6 +56,9 @@ type Call struct {
 	// Input continues a call that ended in [*InputRequired]: what [InputRequired.Answer] made of it. Empty for a
 	// first call.
 	Input json.RawMessage
+	// Progress hears what the tool says of its progress while it runs; total is 0 when it is not known. It returns at
+	// once and may be called from any goroutine. Nil: nobody listens.
+	Progress func(done, total float64, message string)
 }
 
 // ContentKind says which field of a [Content] is set.

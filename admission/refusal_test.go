@@ -115,7 +115,7 @@ func TestFirstRefusalWins(t *testing.T) {
 	try := func(name string, set []int) {
 		t.Run(name, func(t *testing.T) {
 			if slices.Contains(set, 2) && !slices.Contains(set, 10) && (slices.Contains(set, 4) || slices.Contains(set, 9)) {
-				t.Skip("no write is left whose answer could be lost")
+				return // no write is left whose answer could be lost
 			}
 			before, after, d := admitWrongly(t, func(i int) bool { return slices.Contains(set, i) })
 			if d.Admitted || d.Refusal != wrongs[slices.Min(set)].code || d.ActionID != "" {

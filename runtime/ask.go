@@ -44,6 +44,14 @@ func (r *round) callAsking(ctx context.Context, f *flight, grant *admission.Gran
 	return writ.Result{}, fmt.Errorf("it asked for input more than %d times", maxQuestions)
 }
 
+// progress tells what a running tool says of itself.
+func (r *round) progress(f *flight) func(done, total float64, message string) {
+	return func(done, total float64, message string) {
+		r.t.emit(Event{Type: EventProgress, Round: r.n, Attempt: f.act.a.n, Index: &f.act.index, Tool: f.act.tool.ID, ActionID: f.id, ToolCallID: f.callID,
+			Done: done, Total: total, Text: clip(message, 500)})
+	}
+}
+
 func (r *round) ask(ctx context.Context, f *flight, asks *writ.InputRequired) (json.RawMessage, bool) {
 	t := r.t
 	q := timeline.Question{Tool: f.act.tool.ID, ToolCallID: f.callID, Requests: asks.Requests, State: asks.State}

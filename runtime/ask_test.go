@@ -27,6 +27,7 @@ func (c *curious) Tools(context.Context) ([]writ.ToolSpec, []writ.Problem, error
 func (c *curious) Close() error { return nil }
 func (c *curious) Call(_ context.Context, call writ.Call) (writ.Result, error) {
 	c.calls = append(c.calls, call)
+	call.Progress(1, 2, "half")
 	if len(c.calls) <= c.asks {
 		return writ.Result{}, &writ.InputRequired{Requests: json.RawMessage(`{"q":{"method":"elicitation/create"}}`), State: "opaque"}
 	}
@@ -39,7 +40,18 @@ func askOnce(t *testing.T, tool *curious, ask func(context.Context, runtime.Ques
 	b := newBench(t, transcript{archive: &txtar.Archive{Files: []txtar.File{{Name: "agent.yaml", Data: []byte(strings.Replace(getAgent, "DIALECT", "channel", 1))},
 		{Name: "model", Data: []byte("writ_recording: 1\ndialect: channel\nrounds: [{finish: cut}]")}}}}, st)
 	model := &callsThenAnswers{dialect: writ.Channel}
-	out, err := b.runtime().Run(context.Background(), runtime.Input{Agent: b.agent, Conversation: "conv", Message: "go", Ask: ask,
+	told := 0
+	defer func() {
+		if told != len(tool.calls) {
+			t.Errorf("%d progress events of %d calls", told, len(tool.calls))
+		}
+	}()
+	sink := func(e runtime.Event) {
+		if e.Type == runtime.EventProgress && e.Tool == "t.get" && e.Done == 1 && e.Total == 2 && e.Text == "half" {
+			told++
+		}
+	}
+	out, err := b.runtime().Run(context.Background(), runtime.Input{Agent: b.agent, Conversation: "conv", Message: "go", Ask: ask, Sink: sink,
 		Connections: []runtime.Connection{{Config: b.agent.Connections[0], Tools: tool}},
 		Model:       func(context.Context) (writ.Model, string, error) { return model, "fake", nil }})
 	if err != nil || out.State != store.TurnAnswered {

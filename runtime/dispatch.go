@@ -172,7 +172,7 @@ func (r *round) call(ctx context.Context, f *flight, grant *admission.Grant, inp
 			}
 		}()
 		res, err := tool.set.Call(cctx, writ.Call{Tool: tool.Spec.Name, Params: f.act.params, ActionID: f.id, ToolCallID: f.callID,
-			IdempotencyKey: grant.Key(), Conversation: r.t.conv.ID, Turn: r.t.id, Input: input})
+			IdempotencyKey: grant.Key(), Conversation: r.t.conv.ID, Turn: r.t.id, Input: input, Progress: r.progress(f)})
 		done <- answer{res, err}
 	}()
 	select {

@@ -18,6 +18,7 @@ const (
 	EventRefused       EventType = "refused"
 	EventRetracted     EventType = "retracted"
 	EventDispatched    EventType = "dispatched"
+	EventProgress      EventType = "progress"
 	EventSettled       EventType = "settled"
 	EventThinkingDelta EventType = "thinking_delta"
 	EventNotesDelta    EventType = "notes_delta"
@@ -54,6 +55,8 @@ type Event struct {
 	Failure      string           `json:"failure,omitempty"` // settled
 	Preview      string           `json:"preview,omitempty"` // settled: the beginning of a result
 	Text         string           `json:"text,omitempty"`
+	Done         float64          `json:"done,omitempty"`        // progress
+	Total        float64          `json:"total,omitempty"`       // progress; 0 = not known
 	Provisional  bool             `json:"provisional,omitempty"` // answer deltas of the native dialect; an answer beside neutral calls
 	Followups    []string         `json:"followups,omitempty"`
 	Usage        *writ.Usage      `json:"usage,omitempty"`
@@ -70,5 +73,5 @@ type Sink func(Event)
 // EventTypes lists the types in the order of a turn.
 func EventTypes() []EventType {
 	return []EventType{EventTurnStarted, EventRoundStarted, EventThinkingDelta, EventNotesDelta, EventActionOpened, EventAccepted, EventRefused,
-		EventRetracted, EventGenerationEnded, EventDispatched, EventSettled, EventAnswerDelta, EventAnswerReset, EventAnswer, EventNotice, EventUsage, EventTurnEnded}
+		EventRetracted, EventGenerationEnded, EventDispatched, EventProgress, EventSettled, EventAnswerDelta, EventAnswerReset, EventAnswer, EventNotice, EventUsage, EventTurnEnded}
 }

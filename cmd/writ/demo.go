@@ -75,13 +75,13 @@ func (a *app) demo(f *demoFlags) (err error) {
 		return refused("", err)
 	}
 	m := &models{cfg: cfg, made: map[string]writ.Model{}}
-	defer m.close()
+	log := logger(a.err, false)
+	defer m.close(log)
 	first, err := a.demoModel(m, agent, f)
 	if err != nil {
 		return err
 	}
 	d.live = f.live || f.model != ""
-	log := logger(a.err, false)
 	conns, closeConns, err := a.connections(agent, log)
 	if err != nil {
 		return err

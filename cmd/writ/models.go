@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"iter"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
@@ -35,8 +36,15 @@ type models struct {
 	listed atomic.Bool // a price came from the list below
 }
 
-func (m *models) close() {
-	for _, made := range m.made {
+func (m *models) close(log *slog.Logger) {
+	for name, made := range m.made {
+		if k, ok := made.(keyed); ok {
+			if mended, ok := k.Model.(interface{ Mended() []string }); ok {
+				for _, what := range mended.Mended() {
+					log.Info("a tool's schema was mended for the provider", "model", name, "what", what)
+				}
+			}
+		}
 		if c, ok := made.(io.Closer); ok {
 			_ = c.Close() // idle connections
 		}

@@ -88,7 +88,7 @@ func (a *app) session(f *turnFlags) (*session, error) {
 	}
 	return &session{engine: e, agent: agent, conns: conns, models: m, first: first, others: others, close: func() error {
 		closeConns()
-		m.close()
+		m.close(log)
 		if err := e.close(); err != nil {
 			fmt.Fprintf(a.err, "writ: closing: %v\n", err)
 		}
@@ -387,6 +387,12 @@ func eventLine(e runtime.Event) string {
 			return fmt.Sprintf("▸ %s started while the model still writes (%s)", subject, e.ActionID)
 		}
 		return fmt.Sprintf("▸ %s (%s)", subject, e.ActionID)
+	case runtime.EventProgress:
+		s := fmt.Sprintf("… %s %v", subject, e.Done)
+		if e.Total > 0 {
+			s += fmt.Sprintf(" of %v", e.Total)
+		}
+		return strings.TrimSpace(s + " " + printable(strings.Join(strings.Fields(e.Text), " ")))
 	case runtime.EventSettled:
 		mark := map[writ.ActionState]string{writ.Succeeded: "✓", writ.Indeterminate: "?", writ.Withheld: "–"}[e.State]
 		if mark == "" {

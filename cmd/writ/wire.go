@@ -180,7 +180,7 @@ func openTools(agent *config.Agent, c config.Connection, log *slog.Logger) (writ
 		}
 		return mcp.Open(mcp.Config{Alias: c.Alias, Command: c.Service.Command, Args: c.Service.Args, Env: env, Dir: c.Service.Cwd,
 			URL: c.Service.URL, Headers: headers, TrustTraits: c.TrustTraits, ConnectTimeout: c.Service.Timeout,
-			AskInput: true, Progress: progressLog(c.Alias, log), Log: log})
+			AskInput: true, Log: log})
 	case config.KindHTTP:
 		headers, err := secrets("header", c.Headers)
 		if err != nil {
@@ -189,13 +189,6 @@ func openTools(agent *config.Agent, c config.Connection, log *slog.Logger) (writ
 		return toolhttp.Open(toolhttp.Config{Alias: c.Alias, Spec: c.Spec, BaseURL: c.URL, Headers: headers, AllowPrivate: c.AllowPrivate, Log: log})
 	}
 	return nil, fmt.Errorf("kind %s has no tools of this program", c.Kind)
-}
-
-// progressLog tells of the progress that a server reports, with --verbose.
-func progressLog(alias string, log *slog.Logger) func(tool, callID string, progress, total float64, message string) {
-	return func(tool, callID string, progress, total float64, message string) {
-		log.Info("progress", "tool", alias+"."+tool, "call", callID, "progress", progress, "total", total, "message", printable(message))
-	}
 }
 
 func pythonConfig(c config.Connection, log *slog.Logger) (python.Config, error) {

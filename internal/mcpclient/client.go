@@ -65,8 +65,6 @@ type Config struct {
 	// Elicit answers a question that a server of an older protocol asks in the middle of a call, with the JSON of its
 	// params; the answer is {"action": "accept" | "decline" | "cancel", "content": {…}}. Nil = every one is declined.
 	Elicit func(ctx context.Context, params json.RawMessage) (json.RawMessage, error)
-	// Progress hears what the server says of calls in flight; it must return at once. Nil = nothing is asked for.
-	Progress func(tool, callID string, progress, total float64, message string)
 }
 
 // Health is what is known of the server.

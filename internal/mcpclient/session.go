@@ -94,16 +94,13 @@ func (c *Client) params(call writ.Call, args json.RawMessage) (*mcp.CallToolPara
 	return params, nil
 }
 
-// progressOf is the call that a progress token stands for.
-type progressOf struct{ tool, call string }
-
 // expectProgress asks for progress of one call until the returned function is called.
 func (c *Client) expectProgress(call writ.Call, params *mcp.CallToolParams) func() {
-	if c.cfg.Progress == nil {
+	if call.Progress == nil {
 		return func() {}
 	}
 	token := fmt.Sprintf("writ-%d", c.tokens.Add(1))
-	c.calls.Store(token, progressOf{call.Tool, call.ToolCallID})
+	c.calls.Store(token, call.Progress)
 	params.SetProgressToken(token)
 	return func() { c.calls.Delete(token) }
 }
@@ -112,7 +109,7 @@ func (c *Client) expectProgress(call writ.Call, params *mcp.CallToolParams) func
 // come to it, which is often after the call has returned.
 func (c *Client) hear(msg jsonrpc.Message) {
 	req, ok := msg.(*jsonrpc.Request)
-	if !ok || req.Method != "notifications/progress" || c.cfg.Progress == nil {
+	if !ok || req.Method != "notifications/progress" {
 		return
 	}
 	var p struct {
@@ -124,8 +121,7 @@ func (c *Client) hear(msg jsonrpc.Message) {
 	if json.Unmarshal(req.Params, &p) != nil {
 		return
 	}
-	if of, ok := c.calls.Load(p.Token); ok {
-		of := of.(progressOf)
-		c.cfg.Progress(of.tool, of.call, p.Progress, p.Total, p.Message)
+	if hear, ok := c.calls.Load(p.Token); ok {
+		hear.(func(done, total float64, message string))(p.Progress, p.Total, p.Message)
 	}
 }

@@ -45,9 +45,6 @@ type Config struct {
 	// the schema's defaults are added. The call's time runs on meanwhile, and a restart loses the question. Nil = such
 	// servers are not told that they may ask, and every question is declined.
 	Elicit func(ctx context.Context, params json.RawMessage) (json.RawMessage, error)
-	// Progress hears what the server says of a call in flight: callID is the call's ToolCallID, total 0 when unknown.
-	// It must return at once. Nil = no progress is asked for.
-	Progress func(tool, callID string, progress, total float64, message string)
 }
 
 // Health is what is known of the server.
@@ -74,7 +71,7 @@ func Open(cfg Config) (*Server, error) {
 		Label: fmt.Sprintf("mcp: %q", cfg.Alias), Command: cfg.Command, Args: cfg.Args, Env: cfg.Env, Dir: cfg.Dir,
 		URL: cfg.URL, Headers: cfg.Headers, TLS: cfg.TLS, TrustTraits: cfg.TrustTraits,
 		ConnectTimeout: cfg.ConnectTimeout, IdleCheck: cfg.IdleCheck, MaxResult: cfg.MaxResult, Log: cfg.Log,
-		AskInput: cfg.AskInput, Elicit: cfg.Elicit, Progress: cfg.Progress,
+		AskInput: cfg.AskInput, Elicit: cfg.Elicit,
 	})
 	if err != nil {
 		return nil, err

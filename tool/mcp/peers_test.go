@@ -72,10 +72,10 @@ type progress struct {
 	said []string
 }
 
-func (p *progress) hear(tool, callID string, done, total float64, message string) {
+func (p *progress) hear(done, total float64, message string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.said = append(p.said, fmt.Sprint(tool, " ", callID, " ", done, "/", total, " ", message))
+	p.said = append(p.said, fmt.Sprint(done, "/", total, " ", message))
 }
 
 func (p *progress) list() []string {
@@ -87,7 +87,7 @@ func (p *progress) list() []string {
 func TestOfficialEverythingOverHTTP(t *testing.T) {
 	url, kill := everything(t)
 	var heard progress
-	s := open(t, Config{Alias: "everything", URL: url, Log: testLog(t), Progress: heard.hear})
+	s := open(t, Config{Alias: "everything", URL: url, Log: testLog(t)})
 	tools, problems, err := s.Tools(t.Context())
 	if err != nil || len(problems) != 0 {
 		t.Fatal(problems, err)
@@ -115,11 +115,11 @@ func TestOfficialEverythingOverHTTP(t *testing.T) {
 	if res := call(t, s, "get-sum", `{"a":"x"}`); !res.IsError {
 		t.Errorf("wrong arguments: %+v", res)
 	}
-	res, err := s.Call(t.Context(), writ.Call{Tool: "trigger-long-running-operation", ToolCallID: "c-9", Params: json.RawMessage(`{"duration":0.2,"steps":4}`)})
+	res, err := s.Call(t.Context(), writ.Call{Tool: "trigger-long-running-operation", ToolCallID: "c-9", Progress: heard.hear, Params: json.RawMessage(`{"duration":0.2,"steps":4}`)})
 	if err != nil || res.IsError {
 		t.Errorf("%+v, %v", res, err)
 	}
-	if said := heard.list(); len(said) < 3 || !strings.HasPrefix(said[0], "trigger-long-running-operation c-9 1/4") {
+	if said := heard.list(); len(said) < 3 || !strings.HasPrefix(said[0], "1/4") {
 		t.Errorf("progress %q", said)
 	}
 	var wg sync.WaitGroup
@@ -140,7 +140,7 @@ func TestOfficialEverythingOverHTTP(t *testing.T) {
 	heard.said = nil
 	heard.mu.Unlock()
 	go func() {
-		_, err := s.Call(context.Background(), writ.Call{Tool: "trigger-long-running-operation", Params: json.RawMessage(`{"duration":600,"steps":6000}`)})
+		_, err := s.Call(context.Background(), writ.Call{Tool: "trigger-long-running-operation", Progress: heard.hear, Params: json.RawMessage(`{"duration":600,"steps":6000}`)})
 		result <- err
 	}()
 	until(t, "the call is running", func() bool { return len(heard.list()) > 0 })
@@ -190,7 +190,7 @@ func TestGoServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			url, effects, _ := goServer(t, opts)
 			var heard progress
-			s := open(t, Config{Alias: "go", URL: url, Log: testLog(t), Progress: heard.hear})
+			s := open(t, Config{Alias: "go", URL: url, Log: testLog(t)})
 			tools, problems, err := s.Tools(t.Context())
 			if err != nil || len(tools) != 2 || len(problems) != 0 {
 				t.Fatal(tools, problems, err)
@@ -200,12 +200,13 @@ func TestGoServer(t *testing.T) {
 				args = `{}`
 			}
 			for i := range 3 {
-				if got := text(t, call(t, s, "count", args)); got != fmt.Sprint(i+1) {
-					t.Errorf("got %s", got)
+				res, err := s.Call(t.Context(), writ.Call{Tool: "count", Params: json.RawMessage(args), Progress: heard.hear})
+				if err != nil || text(t, res) != fmt.Sprint(i+1) {
+					t.Errorf("got %+v, %v", res, err)
 				}
 			}
 			if !opts.JSONResponse {
-				if said := heard.list(); len(said) != 6 || said[0] != "count  1/2 step" {
+				if said := heard.list(); len(said) != 6 || said[0] != "1/2 step" {
 					t.Errorf("progress %q", said)
 				}
 			}
