@@ -58,26 +58,38 @@ func (r *round) run(ctx context.Context) (ending, error) {
 		case a.keptAnswer() != nil:
 			return r.keep(ctx, a)
 		}
-		if err := r.discard(ctx, a); err != nil {
-			return ending{}, err
-		}
-		if a.failed() { // the provider's fault: a retry, which has a budget of its own
-			again, err := r.t.retry(ctx, r, a)
-			if err != nil {
-				return ending{}, err
-			}
-			switch {
-			case ctx.Err() != nil:
-				return r.interrupted(ctx, a)
-			case !again:
-				return r.giveUp(ctx, a)
-			}
-			continue
-		}
-		if repairs++; repairs > r.t.in.Agent.MaxRepairs {
-			return r.giveUp(ctx, a)
+		if again, end, err := r.again(ctx, a, &repairs); !again {
+			return end, err
 		}
 	}
+}
+
+// again decides what follows an attempt that does not stand: a retry when the provider failed, a repair when the model
+// did, each with a budget of its own, or the end of the turn.
+func (r *round) again(ctx context.Context, a *attempt, repairs *int) (bool, ending, error) {
+	if err := r.discard(ctx, a); err != nil {
+		return false, ending{}, err
+	}
+	next := false
+	if a.failed() {
+		var err error
+		if next, err = r.t.retry(ctx, r, a); err != nil {
+			return false, ending{}, err
+		}
+	} else {
+		*repairs++
+		next = *repairs <= r.t.in.Agent.MaxRepairs
+	}
+	d := a.discarded()
+	end := ending{state: store.TurnFailed, reason: d.Code + ": " + d.Message}
+	if ctx.Err() != nil {
+		next, end = false, ending{state: store.TurnInterrupted, reason: interruptReason(ctx)}
+	}
+	if next {
+		return true, ending{}, nil
+	}
+	end, err := r.giveUp(ctx, a, end)
+	return false, end, err
 }
 
 // settle runs what was accepted and ends the round. An answer beside neutral calls is persisted as provisional before
@@ -246,8 +258,8 @@ func (r *round) discard(ctx context.Context, a *attempt) error {
 	return r.t.sync(ctx)
 }
 
-// giveUp ends the turn after the last repair. Early calls that discarded attempts started still get their notice.
-func (r *round) giveUp(ctx context.Context, a *attempt) (ending, error) {
+// giveUp ends the turn after a discarded attempt. Early calls that discarded attempts started still get their notice.
+func (r *round) giveUp(ctx context.Context, a *attempt, end ending) (ending, error) {
 	r.early.Wait()
 	if err := r.failed(); err != nil {
 		return ending{}, err
@@ -259,9 +271,7 @@ func (r *round) giveUp(ctx context.Context, a *attempt) (ending, error) {
 	if err != nil {
 		return ending{}, err
 	}
-	d := a.discarded()
-	end := ending{state: store.TurnFailed, reason: d.Code + ": " + d.Message}
-	if r.answerOnly && a.whole() {
+	if end.state == store.TurnFailed && r.answerOnly && a.whole() {
 		end.state, end.reason = store.TurnNoAnswer, fmt.Sprintf("no answer within %d rounds", r.t.in.Agent.MaxRounds)
 	}
 	return r.close(ctx, body, end)
