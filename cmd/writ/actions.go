@@ -95,6 +95,7 @@ func (a *app) actionsCommand() *cobra.Command {
   dispatched     granted once, may be happening         withheld       was never started
                                                         indeterminate  may have happened; nobody knows
 
+SLOT is round and index in the stream, SETTLED the time since the admission; show ID has everything.
 It works while another process holds the data directory. Arguments and results are not in the
 ledger; they stand on the conversation's timeline.`,
 		Example: `  writ actions
@@ -182,7 +183,14 @@ func (a *app) printActions(rows []store.Action) {
 		return
 	}
 	w := tabwriter.NewWriter(a.out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "ACTION\tSTATE\tTOOL\tROUND.INDEX\tTRY\tADMITTED\tDISPATCHED\tSETTLED\tNOTE")
+	fmt.Fprintln(w, "ACTION\tSTATE\tTOOL\tSLOT\tTRY\tADMITTED\tSETTLED\tNOTE")
+	layout := "15:04:05.000" // the date too, unless all is of today
+	today := time.Now().Local().Format(time.DateOnly)
+	for _, r := range rows {
+		if r.AdmittedAt.Local().Format(time.DateOnly) != today {
+			layout = "2006-01-02 15:04:05.000"
+		}
+	}
 	for _, r := range rows {
 		after := func(t time.Time) string {
 			if t.IsZero() {
@@ -194,8 +202,8 @@ func (a *app) printActions(rows []store.Action) {
 		if r.Early {
 			note = strings.TrimSpace("early " + note)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%d.%d\t%d\t%s\t%s\t%s\t%s\n", r.ID, r.State, r.Tool, r.Round, r.Index, r.Attempt,
-			r.AdmittedAt.Local().Format("2006-01-02 15:04:05.000"), after(r.DispatchedAt), after(r.SettledAt), note)
+		fmt.Fprintf(w, "%s\t%s\t%s\t%d.%d\t%d\t%s\t%s\t%s\n", r.ID, r.State, r.Tool, r.Round, r.Index, r.Attempt,
+			r.AdmittedAt.Local().Format(layout), after(r.SettledAt), note)
 	}
 	_ = w.Flush()
 	unknown := 0
