@@ -14,7 +14,7 @@ var codeMeanings = []struct {
 	{CodeUnknownTool, "no tool of this agent has that id; use one of the catalog"},
 	{CodeInvalidAction, "the action block is not one well-formed decision; write exactly one JSON object"},
 	{CodeArgumentsUnparsable, "the arguments are not one JSON object within the limits; write them anew"},
-	{CodeArgumentsInvalid, "the arguments do not fit the tool's parameters; the reason says where"},
+	{CodeArgumentsInvalid, "the arguments do not fit the tool's parameters; the model is told where"},
 	{CodeTruncated, "the output ended before the action did; nothing of it was run; write less in one round"},
 	{CodeSameTarget, "an earlier action of the round writes the same target; do it in the next round"},
 	{CodeConsumesSibling, "it uses what another action of the same round only makes; do it in the next round"},

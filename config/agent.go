@@ -89,7 +89,7 @@ type OnUnknown string
 
 // The values of on_unknown.
 const (
-	UnknownQuarantine OnUnknown = "quarantine" // refuse all but pure exploration until resolved
+	UnknownQuarantine OnUnknown = "quarantine" // refuse all but pure exploration until resolved; not enforced yet
 	UnknownContinue   OnUnknown = "continue"
 	UnknownStop       OnUnknown = "stop"
 )

@@ -186,6 +186,9 @@ func (c *checker) checkBlock(b *blockShape) {
 		m := &b.FallbackModels.V[i]
 		c.checkRoleModel(m, b.FallbackModels.Pos, "fallback_models")
 	}
+	if b.OnUnknown.Set {
+		c.report.warnf(b.OnUnknown.Pos, "look at writ actions --state indeterminate", "on_unknown is not enforced by this version yet: nothing is held back after an unknown outcome")
+	}
 	c.checkSubagents(b.Subagents)
 	c.checkCache(b.Cache)
 	for _, r := range []struct {

@@ -248,3 +248,6 @@ func ToolIDs(cfg *config.Agent) func(name string) string {
 		return name
 	}
 }
+
+// Has reports whether the agent has the tool.
+func (a *Agent) Has(id string) bool { return a.tools[id] != nil }

@@ -30,7 +30,7 @@ func (rt *Runtime) Recover(ctx context.Context) ([]admission.Recovered, error) {
 		if err != nil {
 			return out, err
 		}
-		rt.cfg.Log.Warn("a turn was interrupted by a restart", "turn", turn.ID, "conversation", turn.Conversation, "settled", len(rec.Actions))
+		rt.cfg.Log.Info("a turn was interrupted by a restart", "turn", turn.ID, "conversation", turn.Conversation, "settled", len(rec.Actions))
 		out = append(out, rec)
 	}
 	return out, nil

@@ -167,6 +167,15 @@ func (a *app) actions(f *actionsFlags, args []string) error {
 		return a.printJSON(out)
 	}
 	a.printActions(rows)
+	open := 0
+	for _, r := range rows {
+		if !r.State.Settled() {
+			open++
+		}
+	}
+	if open > 0 && !sqlite.Held(dataDir(f.data)) {
+		fmt.Fprintf(a.out, "\n%s left open by a process that has ended; the next run settles that.\n", count(open, "action"))
+	}
 	return nil
 }
 

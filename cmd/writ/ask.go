@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"unicode"
 
 	"writ/runtime"
 )
@@ -158,10 +159,10 @@ func (p property) parse(text string) (v any, problem string) {
 	return text, ""
 }
 
-// printable drops what a server could use to write over the terminal.
+// printable drops what a server or a model could use to write over the terminal: control and format characters.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
-		if r < ' ' && r != '\n' && r != '\t' || r == 0x7f || r >= 0x80 && r < 0xa0 {
+		if unicode.IsControl(r) && r != '\n' && r != '\t' || unicode.Is(unicode.Cf, r) {
 			return -1
 		}
 		return r

@@ -32,9 +32,11 @@ them, --live starts the MCP servers and compares what they offer with what is al
 pins the definitions of their tools in writ.pins.json beside the configuration: from then on a tool
 that changed, or is new, is not usable until it is accepted.
 
-Exit codes: 0 no errors (warnings are fine), 1 errors.`,
+Exit codes: 0 no errors (warnings are fine), 1 errors; with --live also a connection that cannot be
+listed and a tool that is not as it was accepted.`,
 		Example: `  writ check -c writ.yaml
-  writ check -c writ.yaml --agent main --json`,
+  writ check -c writ.yaml --agent main --json
+  writ check -c writ.yaml --live               # in CI: the servers are there, and their tools are as accepted`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error { return a.check(&f) },
 	}
@@ -103,11 +105,12 @@ func (a *app) check(f *checkFlags) error {
 			if err != nil {
 				return refused("", err)
 			}
-			one, problems, err := a.checkAgent(agent, f, accepted)
+			one, errs, problems, err := a.checkAgent(agent, f, accepted)
 			if err != nil {
 				return refused("", err)
 			}
 			out.Agents = append(out.Agents, one)
+			out.Errors = append(out.Errors, errs...)
 			out.Warnings = append(out.Warnings, problems...)
 		}
 	}
@@ -135,7 +138,7 @@ func (a *app) check(f *checkFlags) error {
 	return nil
 }
 
-func (a *app) checkAgent(agent *config.Agent, f *checkFlags, accepted pins) (checkedAgent, []config.Problem, error) {
+func (a *app) checkAgent(agent *config.Agent, f *checkFlags, accepted pins) (one checkedAgent, errs, warnings []config.Problem, err error) {
 	log := logger(a.err, f.verbose)
 	conns, problems := a.describe(a.ctx, agent, listing{live: f.live, importing: f.importing}, log)
 	if f.accept {
@@ -148,20 +151,26 @@ func (a *app) checkAgent(agent *config.Agent, f *checkFlags, accepted pins) (che
 	}
 	built, err := runtime.Build(a.ctx, agent, conns)
 	if err != nil {
-		return checkedAgent{}, nil, err
+		return one, nil, nil, err
 	}
 	problems = append(problems, built.Problems...)
-	var warnings []config.Problem
-	warn := func(alias, message, hint string) {
+	unusable := map[string]string{} // tool ids, or aliases for a whole connection
+	for _, p := range problems {
+		alias, _, single := strings.Cut(p.Tool, ".")
 		pos := agent.Pos
 		if c, ok := agent.Connection(alias); ok {
 			pos = c.Pos
 		}
-		warnings = append(warnings, config.Problem{File: pos.File, Line: pos.Line, Column: pos.Column, Message: message, Hint: hint})
-	}
-	for _, p := range problems {
-		alias, _, _ := strings.Cut(p.Tool, ".")
-		warn(alias, p.Tool+": "+p.Message, p.Hint)
+		told := config.Problem{File: pos.File, Line: pos.Line, Column: pos.Column, Message: p.Tool + ": " + p.Message, Hint: p.Hint}
+		if usable := built.Has(p.Tool); !usable {
+			unusable[p.Tool] = p.Message
+		}
+		// What was asked for by --live and is not there, or is not what was accepted, is an error.
+		if f.live && (!single || strings.HasSuffix(p.Hint, "--accept")) {
+			errs = append(errs, told)
+		} else {
+			warnings = append(warnings, told)
+		}
 	}
 	for _, c := range conns {
 		if c.Config.Kind != config.KindPython && !(c.Config.Kind == config.KindMCP && f.live) {
@@ -177,9 +186,17 @@ func (a *app) checkAgent(agent *config.Agent, f *checkFlags, accepted pins) (che
 		}
 		warnings = append(warnings, config.CheckAllowed(&c.Config, names)...)
 	}
-	one := checkedAgent{ID: agent.ID, Dialect: agent.Dialect, Model: agent.ModelFor(config.StrongRole).String(), Active: agent.Active, Reason: agent.Reason,
+	one = checkedAgent{ID: agent.ID, Dialect: agent.Dialect, Model: agent.ModelFor(config.StrongRole).String(), Active: agent.Active, Reason: agent.Reason,
 		Digest: agent.Digest, Tools: inventory(agent, built), Provenance: agent.Provenance, agent: agent}
-	return one, warnings, nil
+	for i, t := range one.Tools {
+		alias, _, _ := strings.Cut(t.ID, ".")
+		for _, key := range []string{t.ID, alias} {
+			if why, ok := unusable[key]; ok && t.Active && !built.Has(t.ID) {
+				one.Tools[i].Active, one.Tools[i].Early, one.Tools[i].Reason = false, false, why
+			}
+		}
+	}
+	return one, errs, warnings, nil
 }
 
 // definitions are what a connection's allowed tools say they are.
@@ -236,6 +253,9 @@ func printAgent(w io.Writer, ag checkedAgent) {
 			value = string([]rune(value)[:57]) + "…"
 		}
 		where := p.Block
+		if p.Key == "on_unknown" {
+			where += "; not enforced by this version"
+		}
 		if !p.Pos.IsZero() {
 			where += fmt.Sprintf(", line %d", p.Pos.Line)
 		}

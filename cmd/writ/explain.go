@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"writ"
+	"writ/config"
 	"writ/model/recorded"
 	"writ/runtime"
 )
@@ -98,7 +99,11 @@ func (a *app) explain(f *explainFlags, args []string) error {
 	}
 	for i, e := range round.Actions {
 		alias, _, _ := strings.Cut(e.Tool, ".")
-		if c, ok := agent.Connection(alias); ok && !c.Active && e.Decision == "accepted" {
+		c, ok := agent.Connection(alias)
+		if ok && c.Active && c.Kind == config.KindMCP && e.Decision == "accepted" {
+			round.Actions[i].Reason += " (its arguments were not checked: the server was not asked)"
+		}
+		if ok && !c.Active && e.Decision == "accepted" {
 			round.Actions[i].Reason += "; but " + c.Reason + ": a run answers " + string(writ.CodeUnknownTool)
 		}
 	}
@@ -191,13 +196,13 @@ func (a *app) printExplained(f *explainFlags, round runtime.Round) error {
 				subject = e.Action
 			}
 			if e.Decision == "accepted" {
-				fmt.Fprintf(a.out, "✓ action %d %s: %s\n", e.Index, subject, e.Reason)
+				fmt.Fprintln(a.out, printable(fmt.Sprintf("✓ action %d %s: %s", e.Index, subject, e.Reason)))
 			} else {
-				fmt.Fprintf(a.out, "✗ action %d %s: %s: %s\n", e.Index, subject, e.Code, e.Reason)
+				fmt.Fprintln(a.out, printable(fmt.Sprintf("✗ action %d %s: %s: %s", e.Index, subject, e.Code, e.Reason)))
 			}
 		}
 		if round.Answer != "" {
-			fmt.Fprintf(a.out, "the answer would be: %s\n", round.Answer)
+			fmt.Fprintf(a.out, "the answer would be: %s\n", printable(round.Answer))
 		}
 	}
 	if round.Discarded != "" {

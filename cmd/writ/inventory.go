@@ -79,6 +79,9 @@ func (a *app) describeOne(ctx context.Context, agent *config.Agent, c config.Con
 			cfg = python.Config{Alias: c.Alias, File: c.Ref, Interpreter: c.Interpreter, Log: log} // parsing needs no secret
 		}
 		specs, problems, err := python.Parse(ctx, cfg)
+		if err == nil && len(specs) == 0 {
+			problems = append(problems, writ.Problem{Message: "the file has no tools", Hint: "a tool is a function with the decorator @kernel_function (docs/tools.md)"})
+		}
 		return listed{specs, problems}, err
 	case c.Kind == config.KindHTTP:
 		c.Headers = nil // describing an API needs no credentials

@@ -203,7 +203,11 @@ func (k keyed) Stream(ctx context.Context, req *writ.ModelRequest) iter.Seq2[wri
 			var me *writ.ModelError
 			if errors.As(err, &me) && me.Class == writ.ErrorAuth {
 				told := *me
-				told.Message += fmt.Sprintf(" (the key comes from %s)", k.from)
+				if k.from == "" {
+					told.Message += " (no key was sent: a provider with a base_url gets only the api_key of its entry)"
+				} else {
+					told.Message += fmt.Sprintf(" (the key comes from %s)", k.from)
+				}
 				err = &told
 			}
 			if !yield(ev, err) {

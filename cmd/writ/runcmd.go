@@ -62,6 +62,9 @@ func (a *app) session(f *turnFlags) (*session, error) {
 	}
 	m := &models{cfg: cfg, made: map[string]writ.Model{}}
 	if f.record != "" {
+		if err := canRecord(f.record); err != nil {
+			return nil, err
+		}
 		m.record = recorded.NewRecorder(agent.Dialect, nil)
 		m.toolID = runtime.ToolIDs(agent)
 	}
@@ -107,6 +110,18 @@ func (s *session) ask() func(context.Context, runtime.Question) (json.RawMessage
 		return nil
 	}
 	return s.asker.ask
+}
+
+// canRecord refuses, before anything runs, a file that exists or cannot be made.
+func canRecord(path string) error {
+	if _, err := os.Lstat(path); err == nil {
+		return refused("choose another name", fmt.Errorf("--record %s: the file exists already", path))
+	}
+	f, err := os.OpenFile(path+".new", os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return refused("", fmt.Errorf("--record: %w", err))
+	}
+	return errors.Join(f.Close(), os.Remove(path+".new"))
 }
 
 // writeRecording writes --record's file, whole or not at all, readable by its owner.
@@ -171,6 +186,11 @@ func (a *app) run(f *turnFlags, args []string) (err error) {
 	defer func() { err = errors.Join(err, s.close()) }()
 	if terminal(a.in) && !f.json {
 		s.asker = newAsker(a.in, a.err)
+	}
+	if f.conversation != "" {
+		if _, err := s.engine.store.Conversation(a.ctx, f.conversation); errors.Is(err, store.ErrNotFound) {
+			fmt.Fprintf(a.err, "writ: %s is a new conversation\n", printable(f.conversation))
+		}
 	}
 	sink := a.sink(f.json)
 	out, err := s.turn(a.ctx, f.conversation, message, sink.event)
@@ -400,7 +420,7 @@ func eventLine(e runtime.Event) string {
 		}
 		s := fmt.Sprintf("%s %s %s", mark, subject, e.State)
 		if e.State == writ.Indeterminate {
-			s += ": it may have happened; it will not be repeated"
+			s += ": it may have happened; writ does not repeat it by itself"
 		}
 		if e.Failure != "" {
 			s += " (" + e.Failure + ")"
@@ -422,6 +442,7 @@ func eventLine(e runtime.Event) string {
 }
 
 func (v *textView) write(s string) {
+	s = printable(s)
 	fmt.Fprint(v.out, s)
 	v.streamed += s
 	if s != "" {
@@ -436,7 +457,7 @@ func (v *textView) note(s string) {
 		v.line = true
 	}
 	if s != "" {
-		fmt.Fprintln(v.err, s)
+		fmt.Fprintln(v.err, printable(s))
 	}
 }
 

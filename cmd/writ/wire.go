@@ -97,9 +97,12 @@ func (a *app) open(ctx context.Context, dir string, log *slog.Logger) (*engine, 
 		return nil, refused("", err)
 	}
 	for _, r := range recovered {
-		fmt.Fprintf(a.err, "writ: turn %s was cut off by a restart\n", r.Turn.ID)
+		fmt.Fprintf(a.err, "writ: turn %s was cut off when its process ended; what it left open is settled now\n", r.Turn.ID)
 		for _, row := range r.Actions {
 			fmt.Fprintf(a.err, "writ:   %s %s: %s\n", row.ID, row.Tool, row.State)
+			if row.State == writ.Indeterminate {
+				fmt.Fprintf(a.err, "writ:     it may have happened; writ actions show %s has its idempotency key\n", row.ID)
+			}
 		}
 	}
 	return e, nil

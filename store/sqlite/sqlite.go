@@ -62,6 +62,14 @@ func Open(ctx context.Context, dir string) (*Store, error) {
 }
 
 func open(ctx context.Context, path string, lock *os.File) (*Store, error) {
+	// Arguments and results are in it: for its owner only, whatever the directory allows. SQLite's other files follow.
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("sqlite: opening %s: %w", path, err)
+	}
+	if err := f.Close(); err != nil {
+		return nil, fmt.Errorf("sqlite: opening %s: %w", path, err)
+	}
 	wdb, err := sql.Open("sqlite", dsn(path, "rwc"))
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: opening %s: %w", path, err)
@@ -118,6 +126,16 @@ func dsn(path, mode string) string {
 		q.Add("_pragma", "journal_size_limit(67108864)")
 	}
 	return "file:" + (&url.URL{Path: path}).EscapedPath() + "?" + q.Encode()
+}
+
+// Held reports whether a process holds the data directory for writing.
+func Held(dir string) bool {
+	f, err := os.Open(filepath.Join(dir, "lock"))
+	if err != nil {
+		return false
+	}
+	defer f.Close() // gives the shared lock back
+	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
 // lockDir takes an exclusive lock that ends with the process, however it ends.
