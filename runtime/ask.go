@@ -30,6 +30,9 @@ func (r *round) callAsking(ctx context.Context, f *flight, grant *admission.Gran
 	for range maxQuestions {
 		res, err := r.call(ctx, f, grant, input)
 		var asks *writ.InputRequired
+		if len(input) > 0 && errors.Is(err, writ.ErrNotStarted) {
+			err = fmt.Errorf("the answers could not be handed to it: %v", err) // its first step has run: nobody knows
+		}
 		if err == nil || !errors.As(err, &asks) {
 			return res, err
 		}
@@ -47,6 +50,9 @@ func (r *round) callAsking(ctx context.Context, f *flight, grant *admission.Gran
 // progress tells what a running tool says of itself.
 func (r *round) progress(f *flight) func(done, total float64, message string) {
 	return func(done, total float64, message string) {
+		if f.state().Settled() {
+			return
+		}
 		r.t.emit(Event{Type: EventProgress, Round: r.n, Attempt: f.act.a.n, Index: &f.act.index, Tool: f.act.tool.ID, ActionID: f.id, ToolCallID: f.callID,
 			Done: done, Total: total, Text: clip(message, 500)})
 	}
@@ -54,6 +60,9 @@ func (r *round) progress(f *flight) func(done, total float64, message string) {
 
 func (r *round) ask(ctx context.Context, f *flight, asks *writ.InputRequired) (json.RawMessage, bool) {
 	t := r.t
+	if !json.Valid(asks.Requests) {
+		return nil, false // an adapter's mistake must not end the process
+	}
 	q := timeline.Question{Tool: f.act.tool.ID, ToolCallID: f.callID, Requests: asks.Requests, State: asks.State}
 	b := t.block(timeline.KindQuestion, q)
 	b.ActionID = f.id

@@ -83,9 +83,14 @@ func (b *builtins) find(id string) (timeline.Plan, bool) {
 	for k, p := range b.plans {
 		all[k] = p
 	}
-	for _, p := range all {
-		if p.Active && !p.Closed {
+	for _, p := range b.t.render.Plans() {
+		if p = all[p.ID]; p.Active && !p.Closed {
 			current = p.ID
+		}
+	}
+	for id, p := range b.plans { // at most one of them is active
+		if p.Active && !p.Closed {
+			current = id
 		}
 	}
 	if id == "" {
@@ -133,6 +138,12 @@ func (b *builtins) plan(params json.RawMessage) (writ.Result, error) {
 		}
 		p.Steps = append([]timeline.Step(nil), p.Steps...)
 		p.Steps[in.Step-1].Status = in.Status
+	}
+	if p.Active {
+		for id, other := range b.plans {
+			other.Active = false
+			b.plans[id] = other
+		}
 	}
 	b.plans[p.ID] = p
 	body, err := json.Marshal(p)

@@ -217,6 +217,9 @@ func explain(cctx, ctx context.Context, err error, limit time.Duration) error {
 	return err
 }
 
+// maxNote bounds what an adapter's error says in a prompt.
+const maxNote = 2000
+
 // land settles a call: row and result in one write. A lost answer is indeterminate, never failed, unless the
 // administrator declared that the tool has no effect.
 func (r *round) land(ctx context.Context, f *flight, res writ.Result, err error) {
@@ -230,9 +233,9 @@ func (r *round) land(ctx context.Context, f *flight, res writ.Result, err error)
 		if errors.Is(err, writ.ErrVanished) {
 			r.t.vanished(f.act.tool.ID)
 		}
-		out.State, out.Failure, out.Note = writ.Failed, "not_started", err.Error()
+		out.State, out.Failure, out.Note = writ.Failed, "not_started", clip(err.Error(), maxNote)
 	default:
-		out.State, out.Failure, out.Note = writ.Indeterminate, "connection_lost", err.Error()
+		out.State, out.Failure, out.Note = writ.Indeterminate, "connection_lost", clip(err.Error(), maxNote)
 		if errors.Is(err, errTimeout) {
 			out.Failure = "timeout"
 		} else if errors.Is(err, errStopped) {
@@ -275,7 +278,10 @@ func (r *round) settleFlight(ctx context.Context, f *flight, out timeline.Result
 
 // settleTries bounds how often a settlement is written again when the ledger does not answer: losing an outcome is
 // worse than waiting for it.
-const settleTries = 3
+const settleTries = 5
+
+// settlePause grows with each try.
+const settlePause = 200 * time.Millisecond
 
 // settled writes a settlement and tells of it. When the ledger cannot take it, the turn cannot go on: the row stays
 // dispatched and the next start calls it indeterminate.
@@ -296,8 +302,12 @@ func (r *round) settled(f *flight, out timeline.Result, records []writ.Record, w
 		if receipt.Accepted || receipt.Code != writ.CodeLedgerUnavailable || try == settleTries {
 			break
 		}
+		_ = r.t.rt.cfg.Wait(context.Background(), time.Duration(try)*settlePause) // an outcome is worth waiting for
 	}
 	if !receipt.Accepted {
+		r.t.keptMu.Lock()
+		r.t.kept = append(r.t.kept, func() { write(block) })
+		r.t.keptMu.Unlock()
 		r.fail(fmt.Errorf("runtime: the outcome of %s could not be recorded: %s", f.id, receipt.Code))
 		return
 	}
@@ -318,7 +328,7 @@ func (a *attempt) tell(f *flight, typ EventType, res *timeline.Result) {
 func (r *round) lateReport(ctx context.Context, f *flight, res writ.Result, err error) {
 	text := fmt.Sprintf("%s (%s) answered after its outcome had been recorded as unknown: ", f.callID, f.act.tool.ID)
 	if err != nil {
-		text += "error: " + err.Error()
+		text += "error: " + clip(err.Error(), maxNote)
 	} else {
 		out := timeline.Result{State: writ.Succeeded, Content: timeline.Store(res.Content)}
 		if res.IsError {

@@ -13,7 +13,7 @@ import (
 // fill puts a tool's content into a result. A text larger than the agent shows goes to the workspace whole; the result
 // keeps its beginning and the ref.
 func (t *turn) fill(out *timeline.Result, content []writ.Content) {
-	limit := t.in.Agent.MaxResultChars
+	limit, left := t.in.Agent.MaxResultChars, t.in.Agent.MaxResultChars
 	kept := make([]writ.Content, 0, len(content))
 	for i, c := range content {
 		data, ext := []byte(c.Text), "txt"
@@ -28,10 +28,17 @@ func (t *turn) fill(out *timeline.Result, content []writ.Content) {
 			kept = append(kept, c)
 			continue
 		}
-		if utf8.RuneCount(data) <= limit {
+		n := utf8.RuneCount(data)
+		if n <= left {
+			left -= n
 			kept = append(kept, c)
 			continue
 		}
+		if left < limit { // there is no room beside the parts before it: the rest goes as one file
+			kept = append(kept, t.rest(out, content[i:]))
+			break
+		}
+		left = 0
 		ref, err := t.ws.Offload(out.ToolCallID+"."+ext, data)
 		if err != nil {
 			ref = "(it could not be stored: " + err.Error() + ")"
@@ -42,6 +49,29 @@ func (t *turn) fill(out *timeline.Result, content []writ.Content) {
 		kept = append(kept, writ.Content{Kind: writ.ContentText, Text: fmt.Sprintf("%s\n[%d bytes in all; this is the beginning. The whole is at %s; read parts of it with react.read]", head, len(data), ref)})
 	}
 	out.Content = timeline.Store(kept)
+}
+
+// rest stores the parts that are more than a result may show, as one file.
+func (t *turn) rest(out *timeline.Result, parts []writ.Content) writ.Content {
+	var b strings.Builder
+	for _, c := range parts {
+		switch c.Kind {
+		case writ.ContentText:
+			b.WriteString(c.Text)
+		case writ.ContentJSON:
+			b.Write(c.JSON)
+		default:
+			fmt.Fprintf(&b, "(%s %s %s %s, %d bytes)", c.Kind, c.MIME, c.Name, c.URI, len(c.Data))
+		}
+		b.WriteByte('\n')
+	}
+	ref, err := t.ws.Offload(out.ToolCallID+".rest.txt", []byte(b.String()))
+	if err != nil {
+		ref = "(it could not be stored: " + err.Error() + ")"
+	} else if out.Ref == "" {
+		out.Ref = ref
+	}
+	return writ.Content{Kind: writ.ContentText, Text: fmt.Sprintf("[%d more parts, %d bytes, are at %s; read them with react.read]", len(parts), b.Len(), ref)}
 }
 
 // inlineBlob bounds the bytes of an image that stand on the timeline itself.

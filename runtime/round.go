@@ -160,7 +160,7 @@ func (r *round) execute(ctx context.Context, a *attempt) {
 		var wg sync.WaitGroup
 		slots := make(chan struct{}, max(r.t.in.Agent.MaxConcurrentActions, 1))
 		for _, act := range acts[i:j] {
-			if ctx.Err() != nil {
+			if ctx.Err() != nil || r.failed() != nil { // nothing starts after an outcome could not be recorded
 				act.refuse(writ.CodeInterrupted, "the turn was stopped before it ran")
 				continue
 			}

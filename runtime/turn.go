@@ -47,6 +47,10 @@ type turn struct {
 
 	sinkMu sync.Mutex
 	sink   Sink
+	over   bool // the last event has been told
+
+	keptMu sync.Mutex
+	kept   []func() // settlements that the ledger could not take; offered once more at the end
 
 	goneMu sync.Mutex
 	gone   []string // tools that their source has stopped offering during the turn
@@ -160,6 +164,11 @@ func (t *turn) end(ctx context.Context, e ending) (Outcome, error) {
 // abort ends a turn whose store did not do what it must. When even the end cannot be written the turn stays open, and
 // the next start recovers it by the restart rules.
 func (t *turn) abort(ctx context.Context, cause error) error {
+	t.keptMu.Lock()
+	for _, again := range t.kept {
+		again()
+	}
+	t.keptMu.Unlock()
 	_, err := t.end(ctx, ending{state: store.TurnFailed, reason: "internal error"})
 	t.rt.cfg.Log.Error("turn failed", "turn", t.id, "error", cause)
 	if err != nil {
@@ -209,6 +218,10 @@ func (t *turn) block(kind string, body any) store.Block {
 func (t *turn) emit(e Event) {
 	t.sinkMu.Lock()
 	defer t.sinkMu.Unlock()
+	if t.over {
+		return // a tool that goes on talking after its turn
+	}
+	t.over = e.Type == EventTurnEnded
 	e.Turn, e.Time = t.id, t.rt.cfg.Now()
 	t.sink(e)
 }

@@ -18,14 +18,34 @@ import (
 // asker puts tools' questions to the person in the terminal, one at a time.
 type asker struct {
 	mu    sync.Mutex
-	lines *bufio.Scanner
+	lines chan string // closed at the end of the input
+	err   error       // of reading; set before lines is closed
 	out   io.Writer
 }
 
+// newAsker reads lines in a goroutine of its own, which ends with the input: nobody waits for a person who has left.
 func newAsker(in io.Reader, out io.Writer) *asker {
+	a := &asker{lines: make(chan string), out: out}
 	s := bufio.NewScanner(in)
 	s.Buffer(make([]byte, 64<<10), runtime.MaxMessage)
-	return &asker{lines: s, out: out}
+	go func() {
+		for s.Scan() {
+			a.lines <- s.Text()
+		}
+		a.err = s.Err()
+		close(a.lines)
+	}()
+	return a
+}
+
+// line is the next line; false at the end of the input, or when ctx ends first.
+func (a *asker) line(ctx context.Context) (string, bool) {
+	select {
+	case s, ok := <-a.lines:
+		return s, ok
+	case <-ctx.Done():
+		return "", false
+	}
 }
 
 // elicitation is the part of an MCP elicitation request that a terminal can ask.
@@ -49,7 +69,7 @@ type property struct {
 }
 
 // ask answers every question of a call. An empty answer to a required field declines; so does anything that is no form.
-func (a *asker) ask(_ context.Context, q runtime.Question) (json.RawMessage, bool) {
+func (a *asker) ask(ctx context.Context, q runtime.Question) (json.RawMessage, bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	var requests map[string]elicitation
@@ -62,7 +82,7 @@ func (a *asker) ask(_ context.Context, q runtime.Question) (json.RawMessage, boo
 		if req.Method != "elicitation/create" {
 			return nil, false
 		}
-		content, action := a.form(q.Tool, req)
+		content, action := a.form(ctx, q.Tool, req)
 		one := map[string]any{"action": action}
 		if action == "accept" {
 			one["content"] = content
@@ -73,18 +93,19 @@ func (a *asker) ask(_ context.Context, q runtime.Question) (json.RawMessage, boo
 	return b, err == nil
 }
 
-func (a *asker) form(tool string, req elicitation) (map[string]any, string) {
+func (a *asker) form(ctx context.Context, tool string, req elicitation) (map[string]any, string) {
 	fmt.Fprintf(a.out, "\n%s asks: %s\n(an empty line takes the default; without one it declines a required field)\n", tool, printable(req.Params.Message))
 	content := map[string]any{}
 	for _, name := range sortedKeys(req.Params.Schema.Properties) {
 		p := req.Params.Schema.Properties[name]
 		for {
 			fmt.Fprintf(a.out, "  %s: ", prompt(name, p))
-			if !a.lines.Scan() {
+			text, ok := a.line(ctx)
+			if !ok {
 				fmt.Fprintln(a.out)
 				return nil, "cancel"
 			}
-			text := strings.TrimSpace(a.lines.Text())
+			text = strings.TrimSpace(text)
 			if text == "" {
 				if p.Default != nil {
 					content[name] = p.Default

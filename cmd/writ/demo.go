@@ -97,7 +97,7 @@ func (a *app) demo(f *demoFlags) (err error) {
 		view := a.sink(true)
 		out, err := s.turn(a.ctx, "demo", demoQuestion, view.event)
 		if err != nil {
-			return turnError(err)
+			return a.turnError(err)
 		}
 		return errors.Join(exitFor(out), d.verdict())
 	}
@@ -135,7 +135,7 @@ func (a *app) demoText(d *demoRun, s *session) error {
 	})
 	view.done()
 	if err != nil {
-		return turnError(err)
+		return a.turnError(err)
 	}
 	rows, err := s.engine.store.Actions(a.ctx, store.ActionFilter{Turn: out.Turn})
 	if err != nil {

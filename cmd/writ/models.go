@@ -118,7 +118,11 @@ func (m *models) choice(ref config.ModelRef, agent *config.Agent) (runtime.Choic
 	if ref.Recording != "" {
 		name = "recorded:" + filepath.Base(ref.Recording)
 	}
-	made := m.made[name]
+	key := name
+	if ref.Recording != "" {
+		key = "recorded:" + ref.Recording // two files may have the same base name
+	}
+	made := m.made[key]
 	if made == nil {
 		var err error
 		if ref.Recording != "" {
@@ -129,7 +133,7 @@ func (m *models) choice(ref config.ModelRef, agent *config.Agent) (runtime.Choic
 		if err != nil {
 			return runtime.Choice{}, err
 		}
-		m.made[name] = made
+		m.made[key] = made
 	}
 	if m.record != nil {
 		made = m.record.Wrap(made, m.toolID)

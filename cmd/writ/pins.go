@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 
@@ -45,7 +46,8 @@ func loadPins(configPath string) (pins, error) {
 	return p, nil
 }
 
-// accept pins the definitions that the connections offer now, of all agents together, and says what that changed.
+// accept pins the definitions that the connections offer now and says what that changed. What was accepted and is not
+// offered stays: another agent may have it, and what comes back unchanged is still what was looked at.
 func (p pins) accept(conns []runtime.Connection, listed func(runtime.Connection) map[string]string) (changed []string) {
 	for _, c := range conns {
 		if c.Config.Kind != config.KindMCP && c.Config.Kind != config.KindHTTP {
@@ -56,7 +58,10 @@ func (p pins) accept(conns []runtime.Connection, listed func(runtime.Connection)
 			continue // it could not be listed: what was accepted stays
 		}
 		old := p[c.Config.Alias]
-		next := map[string]string{}
+		next := maps.Clone(old) // another agent may use the same connection with other tools
+		if next == nil {
+			next = map[string]string{}
+		}
 		for _, tool := range sortedKeys(now) {
 			def := now[tool]
 			next[tool] = def
@@ -65,11 +70,6 @@ func (p pins) accept(conns []runtime.Connection, listed func(runtime.Connection)
 				changed = append(changed, fmt.Sprintf("%s.%s: accepted", c.Config.Alias, tool))
 			case old[tool] != def:
 				changed = append(changed, fmt.Sprintf("%s.%s: its new definition is accepted", c.Config.Alias, tool))
-			}
-		}
-		for _, tool := range sortedKeys(old) {
-			if next[tool] == "" {
-				changed = append(changed, fmt.Sprintf("%s.%s: gone", c.Config.Alias, tool))
 			}
 		}
 		p[c.Config.Alias] = next

@@ -75,9 +75,12 @@ func TestPins(t *testing.T) {
 	if !strings.Contains(problems, "s.two: its definition changed") || !strings.Contains(problems, "s.three: it is new") {
 		t.Error(problems)
 	}
-	same(p.accept(offers(map[string]string{"two": "changed"}), a.definitions), []string{"s.two: its new definition is accepted", "s.one: gone"})
+	same(p.accept(offers(map[string]string{"two": "changed"}), a.definitions), []string{"s.two: its new definition is accepted"})
 	ids, _ = usable(map[string]string{"two": "changed"})
 	same(ids, []string{"s.two"})
+
+	// What is not offered now, or to this agent, stays accepted.
+	same(p["s"]["one"], "d1")
 
 	// A server that cannot be listed takes nothing back.
 	same(len(p.accept(offers(nil), a.definitions)), 0)

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -141,11 +142,15 @@ func (a *app) writeRecording(m *models, agent *config.Agent, path string) error 
 	if err != nil {
 		return refused("", err)
 	}
-	tmp := path + ".new"
-	if err := os.WriteFile(tmp, b, 0o600); err != nil {
+	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*") // 0600, and nobody's old file
+	if err == nil {
+		_, err = f.Write(b)
+		err = errors.Join(err, f.Close())
+	}
+	if err != nil {
 		return refused("", fmt.Errorf("writing the recording: %w", err))
 	}
-	if err := os.Rename(tmp, path); err != nil {
+	if err := os.Rename(f.Name(), path); err != nil {
 		return refused("", fmt.Errorf("writing the recording: %w", err))
 	}
 	fmt.Fprintf(a.err, "writ: recorded to %s\n", path)
@@ -196,7 +201,7 @@ func (a *app) run(f *turnFlags, args []string) (err error) {
 	out, err := s.turn(a.ctx, f.conversation, message, sink.event)
 	sink.done()
 	if err != nil {
-		return turnError(err)
+		return a.turnError(err)
 	}
 	if !f.json && f.conversation == "" {
 		fmt.Fprintf(a.err, "writ: conversation %s\n", out.Conversation)
@@ -243,8 +248,10 @@ func terminal(in io.Reader) bool {
 	return err == nil && st.Mode()&os.ModeCharDevice != 0
 }
 
-func turnError(err error) error {
+func (a *app) turnError(err error) error {
 	switch {
+	case a.ctx.Err() != nil:
+		return &exitError{code: exitInterrupted, err: err}
 	case errors.Is(err, runtime.ErrOtherAgent):
 		return refused("start a new conversation, or name its agent with --agent", err)
 	case errors.Is(err, store.ErrConflict):
@@ -269,8 +276,8 @@ func (a *app) chatCommand() *cobra.Command {
 		Use:   "chat -c FILE [flags]",
 		Short: "Talk with an agent in the terminal",
 		Long: `Talk with an agent: each line is a turn of one conversation, whose history is kept in the data
-directory. --conversation goes on with an earlier one. Ctrl-C stops the running turn, Ctrl-D or
-an empty line twice ends the chat.`,
+directory. --conversation goes on with an earlier one. Ctrl-D or an empty line twice ends the chat;
+Ctrl-C ends it too, after the running turn has given each of its calls a result.`,
 		Example: `  writ chat -c writ.yaml --model recorded:talk.yaml`,
 		Args:    cobra.NoArgs,
 		RunE:    func(*cobra.Command, []string) error { return a.chat(&f) },
@@ -291,14 +298,17 @@ func (a *app) chat(f *turnFlags) (err error) {
 	}
 	fmt.Fprintf(a.err, "agent %s, conversation %s; Ctrl-D ends\n", s.agent.ID, conversation)
 	s.asker = newAsker(a.in, a.err)
-	lines := s.asker.lines
 	for blank := 0; blank < 2; {
 		fmt.Fprint(a.err, "> ")
-		if !lines.Scan() {
+		text, ok := s.asker.line(a.ctx)
+		if a.ctx.Err() != nil {
+			return &exitError{code: exitInterrupted}
+		}
+		if !ok {
 			fmt.Fprintln(a.err)
 			break
 		}
-		line := strings.TrimSpace(lines.Text())
+		line := strings.TrimSpace(text)
 		if line == "" {
 			blank++
 			continue
@@ -308,7 +318,7 @@ func (a *app) chat(f *turnFlags) (err error) {
 		out, err := s.turn(a.ctx, conversation, line, sink.event)
 		sink.done()
 		if err != nil {
-			return turnError(err)
+			return a.turnError(err)
 		}
 		switch out.State {
 		case store.TurnAnswered:
@@ -318,7 +328,7 @@ func (a *app) chat(f *turnFlags) (err error) {
 			fmt.Fprintf(a.err, "(no answer: %s)\n", out.Reason)
 		}
 	}
-	if err := lines.Err(); err != nil {
+	if err := s.asker.err; err != nil {
 		return refused("", fmt.Errorf("reading a line: %w", err))
 	}
 	return nil

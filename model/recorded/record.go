@@ -1,11 +1,13 @@
 package recorded
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"sort"
 	"strings"
 	"sync"
@@ -35,8 +37,19 @@ func NewRecorder(d writ.Dialect, secrets []string) *Recorder {
 func long(secrets []string) []string {
 	var out []string
 	for _, s := range secrets {
-		if len(s) >= 4 {
-			out = append(out, s)
+		if len(s) < 4 {
+			continue
+		}
+		out = append(out, s)
+		for _, html := range []bool{false, true} { // as it stands inside JSON arguments
+			var b bytes.Buffer
+			enc := json.NewEncoder(&b)
+			enc.SetEscapeHTML(html)
+			if enc.Encode(s) == nil {
+				if q := strings.TrimSpace(b.String()); q[1:len(q)-1] != s {
+					out = append(out, q[1:len(q)-1])
+				}
+			}
 		}
 	}
 	sort.Slice(out, func(i, j int) bool { return len(out[i]) > len(out[j]) })
@@ -186,7 +199,28 @@ func (w *roundWriter) done() {
 	}
 	w.r.mu.Lock()
 	defer w.r.mu.Unlock()
-	w.r.rounds = append(w.r.rounds, scrub(round, w.r.secrets).(map[string]any))
+	w.r.rounds = append(w.r.rounds, round)
+}
+
+// join brings a secret back into one piece where another block's deltas have cut it in two.
+func join(parts []map[string]any, secrets []string) {
+	first := map[any]map[string]any{}
+	for _, p := range parts {
+		args, ok := p["args"].(map[string]any)
+		if !ok {
+			continue
+		}
+		if head := first[args["block"]]; head != nil {
+			before, after := head["text"].(string), args["text"].(string)
+			if slices.ContainsFunc(secrets, func(s string) bool {
+				return strings.Contains(before+after, s) && !strings.Contains(before, s) && !strings.Contains(after, s)
+			}) {
+				head["text"], args["text"] = before+after, ""
+				continue
+			}
+		}
+		first[args["block"]] = args
+	}
 }
 
 // scrub replaces the secrets in every string.
@@ -219,6 +253,9 @@ func (r *Recorder) Bytes(secrets ...string) ([]byte, error) {
 	}
 	r.secrets = long(append(r.secrets, secrets...))
 	for i := range r.rounds {
+		if parts, ok := r.rounds[i]["parts"].([]map[string]any); ok {
+			join(parts, r.secrets)
+		}
 		r.rounds[i] = scrub(r.rounds[i], r.secrets).(map[string]any)
 	}
 	doc := yaml.MapSlice{{Key: "writ_recording", Value: 1}, {Key: "dialect", Value: string(r.dialect)}, {Key: "rounds", Value: r.rounds}}
