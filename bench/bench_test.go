@@ -73,9 +73,6 @@ func BenchmarkParse(b *testing.B) {
 
 // The measurements run, once each: a benchmark that does not work says nothing.
 func TestMeasurementsRun(t *testing.T) {
-	if testing.Short() {
-		t.Skip("they take a second")
-	}
 	for name, run := range map[string]func(*testing.B){
 		"governed": func(b *testing.B) { GovernedRound(b, Memory, 4) }, "bare": func(b *testing.B) { BareRound(b, 4) },
 		"early": func(b *testing.B) { Early(b, Memory, 5*time.Millisecond, 5*time.Millisecond) },

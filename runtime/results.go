@@ -54,14 +54,20 @@ func (t *turn) fill(out *timeline.Result, content []writ.Content) {
 // rest stores the parts that are more than a result may show, as one file.
 func (t *turn) rest(out *timeline.Result, parts []writ.Content) writ.Content {
 	var b strings.Builder
-	for _, c := range parts {
+	for i, c := range parts {
 		switch c.Kind {
 		case writ.ContentText:
 			b.WriteString(c.Text)
 		case writ.ContentJSON:
 			b.Write(c.JSON)
+		case writ.ContentBlob: // its bytes get a file of their own
+			ref, err := t.ws.Offload(fmt.Sprintf("%s.rest%d.bin", out.ToolCallID, i), c.Data)
+			if err != nil {
+				ref = "could not be stored: " + err.Error()
+			}
+			fmt.Fprintf(&b, "(%s %s, %d bytes: %s)", c.MIME, c.Name, len(c.Data), ref)
 		default:
-			fmt.Fprintf(&b, "(%s %s %s %s, %d bytes)", c.Kind, c.MIME, c.Name, c.URI, len(c.Data))
+			fmt.Fprintf(&b, "(%s %s %s %s)", c.Kind, c.MIME, c.Name, c.URI)
 		}
 		b.WriteByte('\n')
 	}

@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -184,5 +186,36 @@ func TestOutcomesOfErrors(t *testing.T) {
 		if row.State != c.state || row.Failure != c.failure {
 			t.Errorf("%v: %s (%s), want %s (%s)", c.err, row.State, row.Failure, c.state, c.failure)
 		}
+	}
+}
+
+// TestBytesBehindTheLimitAreKept: what there is no room for stands in the workspace, binary parts byte for byte.
+func TestBytesBehindTheLimitAreKept(t *testing.T) {
+	text, blob := strings.Repeat("t", 900), []byte("\x00\x01kept\xff")
+	b := newBench(t, transcript{archive: &txtar.Archive{Files: []txtar.File{
+		{Name: "agent.yaml", Data: []byte(strings.Replace(getAgent, "DIALECT", "channel", 1))},
+		{Name: "model", Data: []byte("writ_recording: 1\ndialect: channel\nrounds: [{finish: cut}]")}}}}, memory.Open())
+	model := &callsThenAnswers{dialect: writ.Channel}
+	parts := []writ.Content{{Kind: writ.ContentText, Text: text}, {Kind: writ.ContentText, Text: text}, {Kind: writ.ContentBlob, MIME: "application/zip", Data: blob}}
+	if _, err := b.runtime().Run(context.Background(), runtime.Input{Agent: b.agent, Conversation: "conv", Message: "go",
+		Connections: []runtime.Connection{{Config: b.agent.Connections[0], Tools: answers{res: writ.Result{Content: parts}}}},
+		Model:       func(context.Context) (writ.Model, string, error) { return model, "fake", nil }}); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(b.dir, "workspaces", "conv", "results", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]bool{}
+	for _, f := range files {
+		data, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		found["blob"] = found["blob"] || string(data) == string(blob)
+		found["text"] = found["text"] || strings.HasPrefix(string(data), text)
+	}
+	if !found["blob"] || !found["text"] {
+		t.Errorf("lost: %v of %v", found, files)
 	}
 }
