@@ -46,7 +46,7 @@ update: ## rewrite what transcripts and generated files say comes out; read the 
 	$(GO) test ./config -update
 
 crash: ## the crash matrix and the kill -9 tests, at length
-	WRIT_CRASH_ALL=1 $(GO) test -count=1 -v -run 'TestCrashMatrix|TestKill' ./runtime ./cmd/writ
+	WRIT_CRASH_ALL=1 WRIT_KILLS=200 $(GO) test -count=1 -v -timeout 60m -run 'TestCrashMatrix|TestKill' ./runtime ./cmd/writ
 
 fuzz: ## run every fuzz target for FUZZTIME (20s)
 	@scripts/fuzz $(FUZZTIME)

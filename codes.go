@@ -34,6 +34,17 @@ var codeMeanings = []struct {
 	{CodeAffordanceUnbound, "the agent's connections do not offer that action"},
 	{CodeBoundaryUnbound, "the observation boundary does not belong to that action"},
 	{CodeTargetUnbound, "a target does not belong to that action"},
+	{CodeAffordanceAmbiguous, "two bindings offer that action, so neither does"},
+	{CodeTargetQuarantined, "an earlier action on the same target may have happened and nobody knows; until that is resolved only looking is allowed"},
+	{CodeTemporalBindingUnsupported, "the action is bound to a shared clock, which is not supported"},
+	{CodeExecutionBindingUnavailable, "no execution binding covers that action on those targets"},
+	{CodeExecutionBindingAmbiguous, "two execution bindings cover that action, so neither does"},
+	{CodePolicyProfileUnsupported, "the policy's profile wants resource vectors, which are not supported"},
+	{CodeCrossingPolicyUnsupported, "a participant-crossing policy is installed, which is not supported"},
+	{CodeRoleDenied, "the person's role does not allow that action"},
+	{CodeConsentRequired, "the action needs a consent that has not been given"},
+	{CodeBudgetExhausted, "a budget is used up"},
+	{CodeApprovalRequired, "the action is recorded and waits for an approval; it has not run"},
 }
 
 // Codes lists the refusal codes in the order of their table.

@@ -18,8 +18,9 @@ import (
 var layers = map[string]struct{ own, third []string }{
 	"writ": {},
 
+	"writ/participant":     {},
 	"writ/trait":           {own: []string{"writ"}},
-	"writ/config":          {own: []string{"writ", "writ/trait"}, third: []string{"github.com/goccy/go-yaml"}},
+	"writ/config":          {own: []string{"writ", "writ/participant", "writ/trait"}, third: []string{"github.com/goccy/go-yaml", "github.com/robfig/cron/v3"}},
 	"writ/store":           {own: []string{"writ"}},
 	"writ/store/memory":    {own: []string{"writ", "writ/store"}},
 	"writ/store/sqlite":    {own: []string{"writ", "writ/store"}, third: []string{"modernc.org/sqlite", "github.com/pressly/goose/v3", "golang.org/x/sys"}},
@@ -28,13 +29,13 @@ var layers = map[string]struct{ own, third []string }{
 	"writ/internal/schema": {third: []string{"github.com/santhosh-tekuri/jsonschema/v6", "golang.org/x/text"}},
 
 	"writ/internal/overseer": {own: []string{"writ", "writ/internal/stream"}},
-	"writ/admission":         {own: []string{"writ", "writ/store"}},
+	"writ/admission":         {own: []string{"writ", "writ/participant", "writ/store"}},
 	"writ/internal/timeline": {own: []string{"writ", "writ/store"}},
 	"writ/internal/prompt":   {own: []string{"writ", "writ/store", "writ/internal/stream", "writ/internal/timeline"}},
 	"writ/service":           {own: []string{"writ"}},
 
 	"writ/runtime": {own: []string{"writ", "writ/admission", "writ/config", "writ/internal/overseer", "writ/internal/prompt", "writ/internal/schema",
-		"writ/internal/stream", "writ/internal/timeline", "writ/internal/workspace", "writ/store", "writ/trait"}},
+		"writ/internal/stream", "writ/internal/timeline", "writ/internal/workspace", "writ/participant", "writ/store", "writ/trait"}},
 
 	// The ends: the root only, never each other, never the runtime.
 	"writ/internal/modelhttp":     {own: []string{"writ"}},
@@ -51,6 +52,12 @@ var layers = map[string]struct{ own, third []string }{
 	"writ/tool/http":              {own: []string{"writ", "writ/internal/dial"}, third: []string{"github.com/getkin/kin-openapi"}},
 	"writ/tool/python":            {own: []string{"writ", "writ/internal/mcpclient"}},
 	"writ/tool/gofunc":            {own: []string{"writ"}, third: []string{"github.com/google/jsonschema-go"}},
+
+	"writ/server":              {own: []string{"writ", "writ/admission", "writ/participant", "writ/store"}, third: []string{"github.com/danielgtaylor/huma/v2"}},
+	"writ/examples/harness-go": {}, // of an outside harness: nothing of this module
+
+	"writ/gateway": {own: []string{"writ", "writ/admission", "writ/config", "writ/internal/mcpclient", "writ/internal/timeline", "writ/internal/workspace",
+		"writ/participant", "writ/store"}, third: []string{"github.com/modelcontextprotocol/go-sdk"}},
 
 	"writ/cmd/writ": {own: []string{"*"}, third: []string{"github.com/spf13/cobra", "github.com/modelcontextprotocol/go-sdk"}},
 }
@@ -184,5 +191,22 @@ func TestNoSecretInARecording(t *testing.T) {
 	}
 	if !keyLike.MatchString("sk-ant-" + strings.Repeat("a1", 12)) {
 		t.Error("the pattern finds nothing")
+	}
+}
+
+// TestTheCallIsTheExamples: the call in docs/admission.md is the one that the Python example makes, which its tests run.
+func TestTheCallIsTheExamples(t *testing.T) {
+	doc, err := os.ReadFile("docs/admission.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	example, err := os.ReadFile("examples/harness-python/harness.py")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, call, ok := strings.Cut(string(doc), "```python\n")
+	call, _, _ = strings.Cut(call, "```")
+	if !ok || len(call) < 500 || !strings.Contains(string(example), call) {
+		t.Error("docs/admission.md shows another call than examples/harness-python/harness.py makes")
 	}
 }

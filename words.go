@@ -3,7 +3,7 @@ package writ
 // ActionState is the state of a row in the ledger. The zero value is no state; a row always has one of these.
 type ActionState string
 
-// The states of docs/ledger.md. Held is in the schema and never entered yet.
+// The states of docs/ledger.md.
 const (
 	Held          ActionState = "held"          // waits for an approval
 	Admitted      ActionState = "admitted"      // recorded; nothing has happened
@@ -65,6 +65,18 @@ const (
 	CodeAffordanceUnbound       Code = "affordance_unbound"
 	CodeBoundaryUnbound         Code = "boundary_unbound"
 	CodeTargetUnbound           Code = "target_unbound"
+
+	CodeAffordanceAmbiguous         Code = "affordance_ambiguous"
+	CodeTargetQuarantined           Code = "target_quarantined"
+	CodeTemporalBindingUnsupported  Code = "temporal_binding_unsupported"
+	CodeExecutionBindingUnavailable Code = "execution_binding_unavailable"
+	CodeExecutionBindingAmbiguous   Code = "execution_binding_ambiguous"
+	CodePolicyProfileUnsupported    Code = "policy_profile_unsupported"
+	CodeCrossingPolicyUnsupported   Code = "crossing_policy_unsupported"
+	CodeRoleDenied                  Code = "role_denied"
+	CodeConsentRequired             Code = "consent_required"
+	CodeBudgetExhausted             Code = "budget_exhausted"
+	CodeApprovalRequired            Code = "approval_required"
 )
 
 // FinalAction names the two actions that end a turn in the channel dialect.

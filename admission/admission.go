@@ -14,15 +14,21 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
-	"slices"
 	"time"
 
 	"writ"
+	"writ/participant"
 	"writ/store"
 )
 
 // DefaultStartWithin is how long a grant is good for when Config does not say.
 const DefaultStartWithin = 10 * time.Second
+
+// DefaultGrace and DefaultTimeout say when an action that was taken over is given up: so long after its grant.
+const (
+	DefaultGrace   = 30 * time.Second
+	DefaultTimeout = 10 * time.Minute // of an action whose offer has none
+)
 
 // Config is what a ledger needs. Store and Key are required.
 type Config struct {
@@ -35,6 +41,8 @@ type Config struct {
 	NewID func(prefix string) string
 	// StartWithin bounds the time between a grant and the start of its effect; 0 means DefaultStartWithin.
 	StartWithin time.Duration
+	// Grace is added to an action's timeout before a taken-over action is given up; 0 means DefaultGrace.
+	Grace time.Duration
 }
 
 // Ledger opens ports on a store.
@@ -53,41 +61,34 @@ func New(cfg Config) *Ledger {
 	if cfg.StartWithin == 0 {
 		cfg.StartWithin = DefaultStartWithin
 	}
+	if cfg.Grace == 0 {
+		cfg.Grace = DefaultGrace
+	}
 	return &Ledger{cfg: cfg}
 }
 
 // RandomID is the default id source: the prefix and 100 random bits.
 func RandomID(prefix string) string { return prefix + rand.Text()[:20] }
 
-// Limits bound one invocation. Total never frees; Concurrent frees on settlement.
-type Limits struct {
-	Total      int
-	Concurrent int
-}
-
-// Binding is what one (affordance, contract) pair may be used for. A pair that two bindings have is bound to neither.
-type Binding struct {
-	Affordance string
-	Contract   string
-	Boundary   string
-	Targets    []string
-}
-
-// Invocation is the identity and the bounds of one port. Everything but the limits is repeated by each request, so
-// that a mis-routed or stale call is refused.
+// Invocation is the identity and the bounds of one port. Everything but the bounds is repeated by each request, so that
+// a mis-routed or stale call is refused.
 type Invocation struct {
-	ID             string // the turn
-	Tenant         string
-	Conversation   string // the episode
-	Participant    string
-	Implementation string
-	Scope          string
-	Generation     int64
-	LeaseToken     int64
-	Observation    string
-	Limits         Limits
-	Bindings       []Binding
-	PolicyDigest   string
+	ID           string // the turn
+	Kind         string // store.KindTurn and so on
+	Tenant       string
+	Owner        string // on whose behalf; with the tenant and a target it is the key of a quarantine
+	Conversation string // the episode
+	Agent        string
+	Generation   int64
+	LeaseToken   int64
+	Observation  string
+	// Settled makes the result block of an action that the port settles by itself: an expired approval. Nil = none.
+	Settled      Block
+	PolicyDigest string
+	// IgnoreUnknown admits actions on targets in quarantine (on_unknown: continue).
+	IgnoreUnknown bool
+
+	participant.Compiled
 }
 
 // Request asks for one tool action: the eleven fields of the article, and the digest of the arguments.
@@ -106,7 +107,8 @@ type Request struct {
 	ArgumentDigest string   `json:"argument_digest,omitempty"`
 }
 
-// Slot says where in a turn the action was asked for. An outside harness may leave it zero: the ordinal is used.
+// Slot is what the asker adds to a request. An outside harness may leave it zero: each action is its own round then, and
+// its traits are unknown.
 type Slot struct {
 	Round       int
 	Attempt     int
@@ -115,6 +117,28 @@ type Slot struct {
 	Fingerprint string
 	Traits      writ.Traits
 	Early       bool
+	// Check is asked after the bindings and before the limits; a code it returns refuses the action. Nil = nothing to ask.
+	Check func(ctx context.Context) writ.Code
+	// Approval makes the admitted action held until it is approved. Nil = none is needed.
+	Approval *Approval
+	// Claim makes an equal request under the same key, of whatever invocation, get the stored decision. Subject is set by
+	// the port.
+	Claim *store.Claim
+}
+
+// Who may decide an approval.
+const (
+	ByOwner    = "owner"    // the conversation's owner, or an operator
+	ByOperator = "operator" // an operator only
+)
+
+// DefaultApprovalTime is how long an approval may be waited for when nothing else is said.
+const DefaultApprovalTime = 24 * time.Hour
+
+// Approval says who must approve an action, and how long that may take; 0 = DefaultApprovalTime.
+type Approval struct {
+	Approver string
+	Within   time.Duration
 }
 
 // Decision answers admit. The zero value is a refusal.
@@ -122,6 +146,10 @@ type Decision struct {
 	Admitted bool      `json:"admitted"`
 	Refusal  writ.Code `json:"refusal,omitempty"`
 	ActionID string    `json:"action_instance_id,omitempty"`
+	// Held is true while the action waits for an approval; dispatch then answers approval_required.
+	Held bool `json:"held,omitempty"`
+	// Replay is true when the decision is of an earlier admission, maybe of another invocation.
+	Replay bool `json:"-"`
 	// Key is the idempotency key of the action, stable for its life.
 	Key string `json:"-"`
 	// Freed is closed when an unsettled action of the invocation settles; set with concurrency_limit_reached.
@@ -132,14 +160,24 @@ type Decision struct {
 type Receipt struct {
 	Accepted bool      `json:"accepted"`
 	Code     writ.Code `json:"code,omitempty"`
+	// Freed is closed when it is worth asking again; set with concurrency_limit_reached.
+	Freed <-chan struct{} `json:"-"`
 }
 
 // Outcome is what is known of a dispatched action.
 type Outcome struct {
 	State        writ.ActionState // Succeeded or Failed
+	Status       string           // empty, or what State says less of: rejected, partial_success; then State is Failed
 	Failure      string           // failure class, when failed and only then; a code such as tool_error, never a tool's text
 	ResultDigest string
-	Evidence     []string
+	Evidence     []string // references that the boundary declares as evidence
+
+	// What an outside harness repeats of the action; an empty field is not checked.
+	Participant string
+	Episode     string
+	ActionID    string
+	Contract    string
+	Observation string
 }
 
 // Block makes the timeline blocks that are committed with a row; a nil function adds nothing.
@@ -147,30 +185,34 @@ type Block func(row store.Action) []store.Block
 
 // Open returns an inactive port; Activate opens it. Possession of the port is the authority to use it.
 func (l *Ledger) Open(inv Invocation) (*Port, error) {
-	if inv.ID == "" || inv.Conversation == "" || inv.Scope == "" {
-		return nil, fmt.Errorf("admission: opening port: invocation, conversation and scope are required")
+	if inv.ID == "" || inv.Conversation == "" {
+		return nil, fmt.Errorf("admission: opening port: invocation and conversation are required")
 	}
-	if inv.Limits.Total <= 0 || inv.Limits.Concurrent <= 0 || inv.Limits.Concurrent > inv.Limits.Total {
+	if inv.Total <= 0 || inv.Concurrent <= 0 || inv.Concurrent > inv.Total {
 		return nil, fmt.Errorf("admission: opening port: limits must be positive and concurrent at most total")
 	}
-	p := &Port{l: l, inv: inv.clone(), bindings: map[bindingKey]*Binding{}, calls: map[string]*record{}, actions: map[string]*record{}, freed: make(chan struct{})}
+	inv.Compiled = inv.Compiled.Clone()
+	if inv.Scope == "" {
+		inv.Scope = inv.Conversation
+	}
+	p := &Port{l: l, inv: inv, bindings: map[bindingKey][]*participant.Binding{}, boundaries: map[string]*participant.Boundary{},
+		calls: map[string]*record{}, actions: map[string]*record{}, busy: map[string]int{}, freed: make(chan struct{})}
 	for i := range p.inv.Bindings {
 		b := &p.inv.Bindings[i]
-		k := bindingKey{b.Affordance, b.Contract}
-		if _, twice := p.bindings[k]; twice {
-			b = nil // which of them is meant cannot be told: neither
+		if b.Participant == "" || b.Participant == inv.Participant {
+			k := bindingKey{b.Affordance, b.Contract}
+			p.bindings[k] = append(p.bindings[k], b)
 		}
-		p.bindings[k] = b
+	}
+	for i := range p.inv.Boundaries {
+		p.boundaries[p.inv.Boundaries[i].Address] = &p.inv.Boundaries[i]
 	}
 	return p, nil
 }
 
 // clone shares nothing with in: who holds a port cannot widen its bounds.
 func (in Invocation) clone() Invocation {
-	in.Bindings = slices.Clone(in.Bindings)
-	for i := range in.Bindings {
-		in.Bindings[i].Targets = slices.Clone(in.Bindings[i].Targets)
-	}
+	in.Compiled = in.Compiled.Clone()
 	return in
 }
 

@@ -11,6 +11,56 @@ import (
 	"writ/store"
 )
 
+// Expire ends admission because the invocation's time is over: nothing more starts, and what was never dispatched is
+// withheld. Outcomes are still taken; the returned time is when the last of them is overdue, the zero time when none is
+// awaited. Then Close.
+func (p *Port) Expire(ctx context.Context, block Block) (time.Time, error) {
+	p.Drain()
+	var last time.Time
+	for _, row := range p.Rows() {
+		if row.State == writ.Admitted || row.State == writ.Held {
+			if r := p.Cancel(ctx, row.ID, FailureLeaseExpired, block); !r.Accepted && r.Code != writ.CodeStateConflict {
+				return time.Time{}, fmt.Errorf("admission: expiring invocation %s: action %s: %s", p.inv.ID, row.ID, r.Code)
+			}
+			row, _ = p.Row(row.ID)
+		}
+		if d := p.l.Deadline(row); row.State == writ.Dispatched && d.After(last) {
+			last = d
+		}
+	}
+	return last, nil
+}
+
+// Overdue settles the dispatched actions whose outcome is overdue: nobody knows, or it failed when it has no effect. It
+// returns when the next one is due, the zero time when none is awaited. An outcome that comes later is a late report.
+func (p *Port) Overdue(ctx context.Context, block Block) (next time.Time) {
+	now := p.l.cfg.Now()
+	for _, row := range p.Rows() {
+		due := p.l.Deadline(row)
+		switch {
+		case row.State != writ.Dispatched:
+		case now.Before(due):
+			if next.IsZero() || due.Before(next) {
+				next = due
+			}
+		case row.Effect == writ.EffectNone.String():
+			p.Complete(ctx, row.ID, Outcome{State: writ.Failed, Failure: FailureTimeout}, block)
+		default:
+			p.ReportUnknown(ctx, row.ID, FailureTimeout, block)
+		}
+	}
+	return next
+}
+
+// Deadline is when the outcome of a dispatched action is overdue.
+func (l *Ledger) Deadline(row store.Action) time.Time {
+	timeout := row.Timeout
+	if timeout == 0 {
+		timeout = DefaultTimeout
+	}
+	return row.DispatchedAt.Add(timeout + l.cfg.Grace)
+}
+
 // Drain ends admission: from now on the port only takes settlements.
 func (p *Port) Drain() {
 	p.life.Lock()
@@ -24,11 +74,52 @@ func (p *Port) Drain() {
 }
 
 // Close ends the port. What was never dispatched becomes withheld, what was dispatched without an outcome becomes
-// indeterminate, in the batch that extra starts (the invocation's own end); block makes the result block of each. It
-// is idempotent. After it every method answers invocation_closed; after an error the port only takes settlements, and
-// Close may be called again: when the earlier write did take place after all, it stands. Grants that have not been used
-// are used up. extra itself is not changed.
-func (p *Port) Close(ctx context.Context, extra *store.Batch, block Block) error {
+// indeterminate, and the history of the invocation is written: the triples of its actions in admission order and, when
+// the ending is valid, its own. All of it is one batch, which extra starts (the end of the turn); block makes the result
+// block of each action that the close settles. Close is idempotent. After it every method answers invocation_closed; after
+// an error the port only takes settlements, and Close may be called again: when the earlier write did take place after
+// all, it stands. Grants that have not been used are used up. extra itself is not changed.
+func (p *Port) Close(ctx context.Context, end Ending, extra *store.Batch, block Block) error {
+	return p.finish(ctx, extra, func(b *store.Batch) ([]*record, error) {
+		var closed []*record
+		var blocks []store.Block
+		rows := make([]store.Action, 0, len(p.order))
+		for _, rec := range p.order {
+			row := rec.row
+			if row.State == writ.Held {
+				v, err := p.l.voided(ctx, row.ID)
+				if err != nil {
+					return nil, err
+				}
+				b.Approvals = append(b.Approvals, v...)
+			}
+			if !row.State.Settled() {
+				w := closing(row, string(writ.CodeInvocationClosed), p.l.cfg.Now())
+				b.Actions, blocks = append(b.Actions, w), append(blocks, block.of(w.Action)...)
+				closed, row = append(closed, rec), w.Action
+			}
+			rows = append(rows, row)
+		}
+		b.Blocks = append(blocks, b.Blocks...)
+		b.History = append(b.History, history(p.inv.identity(), p.inv.ID, p.inv.Conversation, rows, end, p.l.cfg.Now())...)
+		return closed, nil
+	})
+}
+
+// Park ends the port and leaves the invocation as it is, for a later one: its held actions go on waiting. extra moves
+// the turn to parked. It fails when an action is admitted or dispatched. After it every method answers
+// invocation_closed; [Ledger.Resume] opens another port.
+func (p *Port) Park(ctx context.Context, extra *store.Batch) error {
+	for _, row := range p.Rows() {
+		if !row.State.Settled() && row.State != writ.Held {
+			return fmt.Errorf("admission: parking invocation %s: action %s is %s", p.inv.ID, row.ID, row.State)
+		}
+	}
+	return p.finish(ctx, extra, func(*store.Batch) ([]*record, error) { return nil, nil })
+}
+
+// finish closes the port with one batch; fill adds to it and names the actions that it settles.
+func (p *Port) finish(ctx context.Context, extra *store.Batch, fill func(*store.Batch) ([]*record, error)) error {
 	p.life.Lock()
 	defer p.life.Unlock()
 	if p.phase == closed {
@@ -40,7 +131,7 @@ func (p *Port) Close(ctx context.Context, extra *store.Batch, block Block) error
 			rec.grant.used.Store(true) // and nothing starts after its row was settled
 		}
 	}
-	if err := p.close(context.WithoutCancel(ctx), extra, block); err != nil {
+	if err := p.last(context.WithoutCancel(ctx), extra, fill); err != nil {
 		return fmt.Errorf("admission: closing invocation %s: %w", p.inv.ID, err)
 	}
 	p.phase = closed
@@ -50,8 +141,9 @@ func (p *Port) Close(ctx context.Context, extra *store.Batch, block Block) error
 	return nil
 }
 
-func (p *Port) close(ctx context.Context, extra *store.Batch, block Block) error {
-	before := false // an earlier Close did take place, though its answer got lost
+// last writes the port's last batch. The caller holds p.life, so nothing else of the port runs.
+func (p *Port) last(ctx context.Context, extra *store.Batch, fill func(*store.Batch) ([]*record, error)) error {
+	before := false // an earlier try did take place, though its answer got lost
 	if p.lastClose != "" {
 		var err error
 		if before, err = p.l.cfg.Store.Applied(ctx, p.lastClose); err != nil {
@@ -61,6 +153,9 @@ func (p *Port) close(ctx context.Context, extra *store.Batch, block Block) error
 	if !p.heal(ctx) {
 		return store.ErrUnknown
 	}
+	if err := p.refresh(ctx); err != nil {
+		return err
+	}
 	if before {
 		return nil
 	}
@@ -68,31 +163,48 @@ func (p *Port) close(ctx context.Context, extra *store.Batch, block Block) error
 	var b store.Batch
 	if extra != nil {
 		b = *extra
+		b.Actions, b.Blocks, b.History, b.Approvals = slices.Clone(b.Actions), slices.Clone(b.Blocks), slices.Clone(b.History), slices.Clone(b.Approvals)
 	}
-	var writes []store.ActionWrite
-	var blocks []store.Block
-	for _, rec := range p.order {
-		if !rec.row.State.Settled() {
-			w := closing(rec.row, string(writ.CodeInvocationClosed), p.l.cfg.Now())
-			writes, blocks = append(writes, w), append(blocks, block.of(w.Action)...)
+	settled, err := fill(&b)
+	if err != nil {
+		return err
+	}
+	if b.Empty() {
+		return nil
+	}
+	if err := p.l.commit(ctx, &b); err != nil {
+		if errors.Is(err, store.ErrUnknown) {
+			p.lastClose = b.ID
+		}
+		p.lost.Add(1)
+		return err
+	}
+	for _, rec := range settled {
+		p.release(rec)
+	}
+	for _, w := range b.Actions {
+		if rec := p.find(w.ID); rec != nil {
+			rec.mu.Lock()
+			rec.row = w.Action
+			rec.mu.Unlock()
 		}
 	}
-	b.Actions, b.Blocks = slices.Concat(b.Actions, writes), slices.Concat(blocks, b.Blocks)
-	if len(b.Actions)+len(b.Blocks)+len(b.Turns)+len(b.Conversations)+len(b.Documents) > 0 {
-		if err := p.l.commit(ctx, &b); err != nil {
-			if errors.Is(err, store.ErrUnknown) {
-				p.lastClose = b.ID
-			}
-			p.lost.Add(1)
+	return nil
+}
+
+// refresh reads the held rows: a decision that was made elsewhere may have settled them.
+func (p *Port) refresh(ctx context.Context) error {
+	for _, rec := range p.order {
+		if rec.row.State != writ.Held {
+			continue
+		}
+		row, err := p.l.cfg.Store.Action(ctx, rec.row.ID)
+		if err != nil {
 			return err
 		}
-	}
-	for _, w := range writes {
-		rec := p.find(w.ID)
 		rec.mu.Lock()
-		rec.row = w.Action
+		rec.row = row
 		rec.mu.Unlock()
-		p.release(rec)
 	}
 	return nil
 }

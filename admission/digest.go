@@ -46,6 +46,9 @@ func (l *Ledger) ArgumentDigest(params json.RawMessage) (string, error) {
 // ResultDigest is the digest of a result's bytes.
 func (l *Ledger) ResultDigest(result []byte) string { return l.digest("result", result) }
 
+// TargetDigest is the digest of a target that was made from a call's arguments.
+func (l *Ledger) TargetDigest(target string) string { return l.digest("target", []byte(target))[:32] }
+
 // Fingerprint is the meaning of a call: tool id and canonical arguments. Equal calls have equal fingerprints.
 func (l *Ledger) Fingerprint(tool string, params json.RawMessage) (string, error) {
 	c, err := Canonical(params)

@@ -7,6 +7,7 @@ import (
 
 	"writ"
 	"writ/admission"
+	"writ/participant"
 	"writ/store"
 	"writ/store/memory"
 )
@@ -22,9 +23,10 @@ func ExamplePort() {
 	}
 	const contract, boundary = "participant.action-contract.mail.send", "participant.observation-boundary.chat"
 	ledger := admission.New(admission.Config{Store: st, Key: []byte("a key of the tenant")})
-	port, err := ledger.Open(admission.Invocation{ID: "turn", Conversation: "chat", Participant: "participant.clerk", Scope: "chat",
-		Implementation: "participant.implementation.v1", LeaseToken: 1, Limits: admission.Limits{Total: 16, Concurrent: 4},
-		Bindings: []admission.Binding{{Affordance: "mail", Contract: contract, Boundary: boundary, Targets: []string{"mailbox.me"}}}})
+	port, err := ledger.Open(admission.Invocation{ID: "turn", Conversation: "chat", LeaseToken: 1, Compiled: participant.Compiled{
+		Participant: "participant.behavior.clerk", Implementation: "clerk@1", Total: 16, Concurrent: 4,
+		Bindings: []participant.Binding{{Affordance: "mail", Contract: contract, Boundaries: []string{boundary}, Targets: []string{"mailbox.me"}}},
+		Offers:   []participant.Offer{{ID: "mail", Contract: contract, Implementation: "clerk@1"}}}})
 	if err != nil {
 		panic(err)
 	}

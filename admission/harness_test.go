@@ -10,6 +10,7 @@ import (
 
 	"writ"
 	"writ/admission"
+	"writ/participant"
 	"writ/store"
 	"writ/store/memory"
 )
@@ -106,12 +107,15 @@ func (f *flaky) set(k faulty) {
 	}
 }
 
+// limits of a port.
+type limits struct{ Total, Concurrent int }
+
 // world is a ledger with one conversation, a clock and ids of its own.
 type world struct {
 	mem    *memory.Store
 	st     *flaky
 	ledger *admission.Ledger
-	limits admission.Limits
+	limits limits
 	token  int64 // of the lease
 	turns  int
 
@@ -120,11 +124,11 @@ type world struct {
 	ids map[string]int
 }
 
-func newWorld(limits admission.Limits) *world {
-	w := &world{mem: memory.Open(), limits: limits, token: 1, now: time.Date(2026, 7, 12, 9, 0, 0, 0, time.UTC), ids: map[string]int{}}
+func newWorld(lim limits) *world {
+	w := &world{mem: memory.Open(), limits: lim, token: 1, now: time.Date(2026, 7, 12, 9, 0, 0, 0, time.UTC), ids: map[string]int{}}
 	w.st = newFlaky(w.mem)
 	w.ledger = admission.New(admission.Config{Store: w.st, Key: []byte("0123456789abcdef"), Now: w.clock, NewID: w.id})
-	w.apply(&store.Batch{Conversations: []store.ConversationWrite{{Create: true, Conversation: store.Conversation{ID: "conv", LeaseToken: 1}}}})
+	w.apply(&store.Batch{Conversations: []store.ConversationWrite{{Create: true, Conversation: store.Conversation{ID: "conv", LeaseToken: 1, Generation: 3}}}})
 	return w
 }
 
@@ -157,7 +161,7 @@ func (w *world) apply(b *store.Batch) {
 
 // takeOver gives the conversation's lease to somebody else.
 func (w *world) takeOver() {
-	w.apply(&store.Batch{Conversations: []store.ConversationWrite{{ExpectToken: w.token, Conversation: store.Conversation{ID: "conv", LeaseToken: w.token + 1}}}})
+	w.apply(&store.Batch{Conversations: []store.ConversationWrite{{ExpectToken: w.token, Conversation: store.Conversation{ID: "conv", LeaseToken: w.token + 1, Generation: 3}}}})
 	w.token++
 }
 
@@ -180,12 +184,16 @@ func (w *world) open() *admission.Port {
 }
 
 func (w *world) invocation(turn string) admission.Invocation {
-	return admission.Invocation{ID: turn, Tenant: "t", Conversation: "conv", Participant: "participant.main", Implementation: "participant.implementation.x",
-		Scope: "conv", Generation: 3, LeaseToken: w.token, Observation: "conversation", Limits: w.limits, PolicyDigest: "p",
-		Bindings: []admission.Binding{
-			{Affordance: affordance, Contract: contractA, Boundary: boundaryA, Targets: []string{"tool.a", "tool.a2"}},
-			{Affordance: affordance, Contract: contractB, Boundary: boundaryB, Targets: []string{"tool.b"}},
-		}}
+	return admission.Invocation{ID: turn, Tenant: "t", Owner: "o", Conversation: "conv", Generation: 3, LeaseToken: w.token, Observation: "conversation",
+		PolicyDigest: "p", Compiled: participant.Compiled{Participant: "participant.main", Implementation: "participant.implementation.x",
+			Scope: "conv", OuterContract: "participant.action-contract.outer", Total: w.limits.Total, Concurrent: w.limits.Concurrent,
+			Bindings: []participant.Binding{
+				{Affordance: affordance, Contract: contractA, Boundaries: []string{boundaryA}, Targets: []string{"tool.a", "tool.a2"}},
+				{Affordance: affordance, Contract: contractB, Boundaries: []string{boundaryB}, Targets: []string{"tool.b"}},
+			},
+			Boundaries: []participant.Boundary{{Address: boundaryA, Evidence: []string{"ref:*"}}, {Address: boundaryB}},
+			Offers: []participant.Offer{{ID: "a", Contract: contractA, Implementation: "participant.implementation.x"},
+				{ID: "b", Contract: contractB, Implementation: "participant.implementation.x"}}}}
 }
 
 // request is a request that nothing is wrong with.
@@ -215,14 +223,13 @@ func (w *world) theTurn(id string) store.Turn {
 
 // recover applies the restart rules as the runtime does: each settled row gets its result block.
 func (w *world) recover(turn store.Turn) (admission.Recovered, error) {
-	return w.ledger.Recover(ctx, turn, func(_, settled []store.Action) ([]store.Block, error) {
-		var out []store.Block
+	return w.ledger.Recover(ctx, turn, func(batch *store.Batch, _ store.Turn, _, settled []store.Action) error {
 		for _, row := range settled {
 			b := resultBlock(row)
 			b[0].ActionID = row.ID
-			out = append(out, b...)
+			batch.Blocks = append(batch.Blocks, b...)
 		}
-		return out, nil
+		return nil
 	})
 }
 

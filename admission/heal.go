@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"writ"
+	"writ/participant"
 	"writ/store"
 )
 
@@ -28,7 +29,13 @@ func (p *Port) heal(ctx context.Context) bool {
 		if age(row.State) > age(rec.row.State) {
 			rec.row = row
 		}
-		if rec.row.State.Settled() {
+		switch rec.row.State {
+		case writ.Held:
+		case writ.Admitted, writ.Dispatched: // it may have been held when it was last seen
+			p.mu.Lock()
+			p.count(rec)
+			p.mu.Unlock()
+		default:
 			p.release(rec)
 		}
 		rec.mu.Unlock()
@@ -41,10 +48,12 @@ func (p *Port) heal(ctx context.Context) bool {
 func age(s writ.ActionState) int {
 	switch {
 	case s.Settled():
-		return 3
+		return 4
 	case s == writ.Dispatched:
-		return 2
+		return 3
 	case s == writ.Admitted:
+		return 2
+	case s == writ.Held:
 		return 1
 	}
 	return 0
@@ -56,16 +65,45 @@ func (p *Port) keep(rec *record) {
 	defer p.mu.Unlock()
 	p.calls[rec.row.ToolCallID], p.actions[rec.row.ID] = rec, rec
 	p.order = append(p.order, rec)
-	p.unsettled++
+	if rec.row.State == writ.Admitted || rec.row.State == writ.Dispatched {
+		p.count(rec)
+	}
+}
+
+// count gives an action a place of the concurrency limits. The caller holds p.mu.
+func (p *Port) count(rec *record) {
+	if !rec.counts {
+		rec.counts = true
+		p.unsettled++
+		p.busy[rec.row.Offer]++
+	}
+}
+
+// take counts a held action as running, if there is room.
+func (p *Port) take(rec *record) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var offer *participant.Offer
+	for i := range p.inv.Offers {
+		if p.inv.Offers[i].ID == rec.row.Offer {
+			offer = &p.inv.Offers[i]
+		}
+	}
+	if p.full(offer) {
+		return false
+	}
+	p.count(rec)
+	return true
 }
 
 // release gives the place of a settled action back, once, and wakes who waits for one.
 func (p *Port) release(rec *record) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if !rec.free {
-		rec.free = true
+	if rec.counts {
+		rec.counts = false
 		p.unsettled--
+		p.busy[rec.row.Offer]--
 		p.wake()
 	}
 }

@@ -45,12 +45,19 @@ var concurrentOps = []method{
 
 // record lets the callers loose on one port and writes down what they saw.
 func record(r *rand.Rand, callers, each int) []porcupine.Operation {
-	w := newWorld(admission.Limits{Total: 100, Concurrent: 100})
+	w := newWorld(limits{Total: 100, Concurrent: 100})
 	p := w.open()
+	// A restart beside a live port is not one step: what is admitted between its reading and its writing is missed by it,
+	// though the unknown outcome that it writes would have held that back. So there all only explore.
+	ends := []string{"close", "drain", "restart", "takeover", "", ""}
+	end := ends[r.IntN(len(ends))]
 	plans := make([][]op, callers)
 	for c := range plans {
 		for range each {
 			o := op{method: concurrentOps[r.IntN(len(concurrentOps))], call: calls[r.IntN(2)]}
+			if o.name == "admit" {
+				o.explore, o.hold = end == "restart" || r.IntN(3) == 0, end != "restart" && r.IntN(4) == 0
+			}
 			switch o.name {
 			case "complete":
 				o.outcome = map[string]string{"succeeded": "/d", "failed": theReason}[o.kase]
@@ -61,8 +68,7 @@ func record(r *rand.Rand, callers, each int) []porcupine.Operation {
 		}
 	}
 	// One of the ends, somewhere; not in every history.
-	ends := []string{"close", "drain", "restart", "takeover", "", ""}
-	if end := ends[r.IntN(len(ends))]; end != "" {
+	if end != "" {
 		c := r.IntN(callers)
 		at := 2 + r.IntN(each-2)
 		plans[c] = slices.Insert(plans[c], at, op{method: method{end, ""}})
@@ -110,7 +116,7 @@ func inHistory(w *world, p *admission.Port, o op) answer {
 		w.takeOver()
 		return accepted
 	case "close":
-		return answer{ok: p.Close(ctx, nil, resultBlock) == nil}
+		return answer{ok: p.Close(ctx, admission.Ending{}, nil, resultBlock) == nil}
 	}
 	return run(w, p, o, func(*admission.Grant) {})
 }
@@ -119,7 +125,7 @@ func inHistory(w *world, p *admission.Port, o op) answer {
 func porcupineModel(n next) porcupine.Model {
 	return porcupine.Model{
 		Init: func() any {
-			return &model{next: n, phase: "open", limits: admission.Limits{Total: 100, Concurrent: 100}}
+			return &model{next: n, phase: "open", limits: limits{Total: 100, Concurrent: 100}}
 		},
 		Step: func(state, input, output any) (bool, any) {
 			m, o, got := state.(*model).clone(), input.(op), output.(answer)

@@ -119,6 +119,27 @@ func call(w *world, p *admission.Port, m method, id string) (accepted bool, code
 	receipt := func(r admission.Receipt) (bool, writ.Code) { return r.Accepted, r.Code }
 	outcome := func(o admission.Outcome) (bool, writ.Code) { return receipt(p.Complete(ctx, id, o, resultBlock)) }
 	switch m {
+	case method{"admit", "approval"}:
+		d := p.Admit(ctx, request(p, "x"), admission.Slot{Approval: &admission.Approval{Approver: admission.ByOwner}}, callBlock)
+		return d.Admitted && d.Held, d.Refusal
+	case method{"approve", ""}: // the row is released by a dispatch; the second write of it fails, so that the first is seen alone
+		decide(w, id, true)
+		w.st.Before = func(b *store.Batch) error {
+			if b.Actions[0].State == writ.Dispatched {
+				return errStore
+			}
+			return nil
+		}
+		_, r := p.Dispatch(ctx, id)
+		w.st.Before = nil
+		return r.Code == writ.CodeLedgerUnavailable, r.Code
+	case method{"decline", ""}:
+		decide(w, id, false)
+		return true, ""
+	case method{"expire", ""}:
+		w.pass(admission.DefaultApprovalTime)
+		rows, err := w.ledger.Expire(ctx, store.ApprovalFilter{}, resultBlock)
+		return len(rows) == 1 && err == nil, ""
 	case method{"admit", "equal"}, method{"admit", ""}:
 		d := p.Admit(ctx, request(p, "x"), admission.Slot{}, callBlock)
 		return d.Admitted, d.Refusal
@@ -148,7 +169,7 @@ func call(w *world, p *admission.Port, m method, id string) (accepted bool, code
 	}
 	switch m.name {
 	case "close":
-		return p.Close(ctx, nil, resultBlock) == nil, ""
+		return p.Close(ctx, admission.Ending{}, nil, resultBlock) == nil, ""
 	case "restart":
 		_, err := w.recover(w.theTurn(p.Invocation().ID))
 		return err == nil, ""
@@ -156,10 +177,16 @@ func call(w *world, p *admission.Port, m method, id string) (accepted bool, code
 	panic(fmt.Sprintf("the test does not know the method %q", m))
 }
 
+func decide(w *world, id string, approve bool) {
+	if _, err := w.ledger.Decide(ctx, admission.Verdict{Action: id, Approve: approve, By: admission.Actor{ID: "o"}}, resultBlock); err != nil {
+		panic(err)
+	}
+}
+
 // reach drives a new action into the state by the arrows of the table.
 func reach(w *world, p *admission.Port, state string, effectNone bool) (id string) {
 	path := map[string][]method{
-		none: {}, "admitted": {{"admit", ""}}, "dispatched": {{"admit", ""}, {"dispatch", ""}},
+		none: {}, "held": {{"admit", "approval"}}, "admitted": {{"admit", ""}}, "dispatched": {{"admit", ""}, {"dispatch", ""}},
 		"succeeded":     {{"admit", ""}, {"dispatch", ""}, {"complete", "succeeded"}},
 		"failed":        {{"admit", ""}, {"dispatch", ""}, {"complete", "failed"}},
 		"withheld":      {{"admit", ""}, {"cancel", ""}},
@@ -172,6 +199,9 @@ func reach(w *world, p *admission.Port, state string, effectNone bool) (id strin
 			if effectNone {
 				slot.Traits.Effect = writ.EffectNone
 			}
+			if m.kase == "approval" {
+				slot.Approval = &admission.Approval{Approver: admission.ByOwner}
+			}
 			id = p.Admit(ctx, request(p, "x"), slot, callBlock).ActionID
 			continue
 		}
@@ -183,7 +213,7 @@ func reach(w *world, p *admission.Port, state string, effectNone bool) (id strin
 }
 
 func newPort() (*world, *admission.Port) {
-	w := newWorld(admission.Limits{Total: 8, Concurrent: 8})
+	w := newWorld(limits{Total: 8, Concurrent: 8})
 	return w, w.open()
 }
 
@@ -217,7 +247,7 @@ func TestEveryStateAndMethodIsAsDocumented(t *testing.T) {
 				if ok != (cell == "=") || !ok && "`"+string(code)+"`" != cell {
 					t.Errorf("accepted=%v code=%q, want %s", ok, code, cell)
 				}
-				if m.name != "restart" && (w.everything() != before || w.st.writes.Load() != n) {
+				if m.name != "restart" && m.name != "close" && (w.everything() != before || w.st.writes.Load() != n) {
 					t.Errorf("the store has changed:\n%s\nwas\n%s", w.everything(), before)
 				}
 				if from != none && string(w.state(id)) != from {
@@ -233,12 +263,12 @@ func TestEveryStateAndMethodIsAsDocumented(t *testing.T) {
 		}
 	}
 	for k := range arrows {
-		if !seen[k] && !strings.Contains(k[1], "effect none") {
+		if !seen[k] && !strings.Contains(k[1], "effect none") && slices.ContainsFunc(head, func(h string) bool { return strings.HasPrefix(h, "`"+k[1]) }) {
 			t.Errorf("the second table lacks the arrow from %s by %s", k[0], k[1])
 		}
 	}
 	for _, s := range writ.ActionStates() {
-		if s != writ.Held && !states[string(s)] {
+		if !states[string(s)] {
 			t.Errorf("the second table lacks the state %s", s)
 		}
 	}
@@ -258,7 +288,7 @@ func TestEveryArrowWritesWhatItSays(t *testing.T) {
 			turn := p.Invocation().ID
 			var ok bool
 			if a.by.name == "close" {
-				ok = p.Close(ctx, w.end(turn), resultBlock) == nil
+				ok = p.Close(ctx, admission.Ending{}, w.end(turn), resultBlock) == nil
 			} else {
 				ok, _ = call(w, p, a.by, id)
 			}
@@ -283,6 +313,8 @@ func TestEveryArrowWritesWhatItSays(t *testing.T) {
 			}{
 				{"fence", b.Fence != nil && b.Fence.Token == 1},
 				{"call block", slices.Contains(kinds, "call")},
+				{"approval", len(b.Approvals) > 0},
+				{"history", len(b.History) > 0 && a.by.name != "decline"},
 				{"result block", slices.Contains(kinds, "result")},
 				{"`settled_at`", !row.SettledAt.IsZero()},
 				{"failure class", row.Failure != "" && a.by.name != "close" && a.by.name != "restart"},
@@ -295,7 +327,7 @@ func TestEveryArrowWritesWhatItSays(t *testing.T) {
 			if a.event != none && !strings.Contains(string(events), `= "`+a.event+`"`) {
 				t.Errorf("there is no event %s", a.event)
 			}
-			if row.State.Settled() == row.SettledAt.IsZero() || (row.State != writ.Admitted && row.State != writ.Withheld) == row.DispatchedAt.IsZero() {
+			if row.State.Settled() == row.SettledAt.IsZero() || (row.State != writ.Admitted && row.State != writ.Held && row.State != writ.Withheld) == row.DispatchedAt.IsZero() {
 				t.Errorf("the times of %s are %v and %v", row.State, row.DispatchedAt, row.SettledAt)
 			}
 		})
@@ -316,7 +348,7 @@ func TestEveryPhaseIsAsDocumented(t *testing.T) {
 		for g, ms := range groups {
 			for _, m := range ms {
 				t.Run(r[0]+"/"+m.String(), func(t *testing.T) {
-					w := newWorld(admission.Limits{Total: 8, Concurrent: 8})
+					w := newWorld(limits{Total: 8, Concurrent: 8})
 					p := w.turn()
 					id := "act_none"
 					if r[0] != "inactive" {
@@ -327,7 +359,7 @@ func TestEveryPhaseIsAsDocumented(t *testing.T) {
 					case "draining":
 						p.Drain()
 					case "closed":
-						if err := p.Close(ctx, nil, resultBlock); err != nil {
+						if err := p.Close(ctx, admission.Ending{}, nil, resultBlock); err != nil {
 							t.Fatal(err)
 						}
 					}

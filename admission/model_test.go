@@ -15,11 +15,12 @@ type model struct {
 	next
 	phase   string // open, draining, closed
 	rows    []mrow // in order of admission
-	limits  admission.Limits
+	limits  limits
 	lost    bool   // the lease is somebody else's
 	stale   bool   // and the port has found out
 	behind  bool   // a write's outcome is not known to the port
 	closing string // a close whose answer got lost: "done" or "not done"
+	unknown bool   // an earlier turn has left an unknown outcome on the target
 }
 
 // mrow is a row.
@@ -29,6 +30,9 @@ type mrow struct {
 	state      string
 	outcome    string // failure class and digest
 	effectNone bool
+	resolved   bool
+	unseen     bool   // declined elsewhere, and the port still takes it for held
+	approval   string // of a row that was held: pending, approved, declined
 }
 
 // op is one call of a method. It names an action by its tool call id, so that the model needs no ids of the ledger.
@@ -38,6 +42,8 @@ type op struct {
 	variant string // admit: what is special about the request
 	outcome string // the rest: what tells two outcomes of one kind apart
 	none    bool   // admit: the tool has no effect
+	explore bool   // admit: the tool only explores
+	hold    bool   // admit: the action needs an approval
 	fault   faulty
 	deaf    bool // rows cannot be read meanwhile
 }
@@ -73,14 +79,30 @@ func (m *model) find(call string) *mrow {
 func (m *model) running() int {
 	n := 0
 	for _, r := range m.rows {
-		if !settledState(r.state) {
+		if r.state == "admitted" || r.state == "dispatched" {
 			n++
 		}
 	}
 	return n
 }
 
-func settledState(s string) bool { return writ.ActionState(s).Settled() }
+// quarantined reports whether the target of every request has an unknown outcome.
+func (m *model) quarantined() bool {
+	return m.unknown || slices.ContainsFunc(m.rows, func(r mrow) bool { return r.state == "indeterminate" && !r.resolved })
+}
+
+// decide is an approver's verdict, which needs no port. It is decided once.
+func (m *model) decide(call, verdict string) bool {
+	row := m.find(call)
+	if row == nil || row.state != "held" || row.approval != "pending" {
+		return false
+	}
+	row.approval = verdict
+	if verdict == "declined" {
+		row.state, row.outcome, row.unseen = "withheld", "declined", true
+	}
+	return true
+}
 
 // step answers an operation and moves on.
 func (m *model) step(o op) answer {
@@ -105,11 +127,50 @@ func (m *model) step(o op) answer {
 	if row == nil {
 		return refusal(writ.CodeActionUnknown)
 	}
+	if o.name == "dispatch" && row.state == "held" {
+		if a := m.release(o, row); !a.ok {
+			return a
+		}
+	}
 	return m.move(o, row)
+}
+
+// meet is how the port finds out that an action it takes for held has been declined: its write, or its look at the
+// approval, tells.
+func (m *model) meet(o op) answer {
+	if o.name != "dispatch" {
+		switch o.fault {
+		case refused, lostNothing, blindNothing:
+			m.behind = m.behind || o.fault == blindNothing
+			return refusal(writ.CodeLedgerUnavailable)
+		}
+	}
+	m.behind = true
+	if o.name == "abandon" && !m.heal(o) { // it goes on to complete, which reads back first
+		return refusal(writ.CodeLedgerUnavailable)
+	}
+	return refusal(writ.CodeStateConflict)
+}
+
+// release is held → admitted, at the dispatch of an approved action.
+func (m *model) release(o op, row *mrow) answer {
+	if row.approval != "approved" {
+		return refusal(writ.CodeApprovalRequired)
+	}
+	if m.running() >= m.limits.Concurrent {
+		return refusal(writ.CodeConcurrencyLimitReached)
+	}
+	if o.fault != refused && o.fault != lostNothing && o.fault != blindNothing && !m.lost && m.quarantined() {
+		return refusal(writ.CodeTargetQuarantined)
+	}
+	return m.commit(o, true, func() { row.state = m.to("held", method{"approve", ""}, false) })
 }
 
 // move follows an arrow of the table, or says why there is none.
 func (m *model) move(o op, row *mrow) answer {
+	if row.unseen && (o.name == "cancel" || o.name == "abandon" || o.name == "dispatch") {
+		return m.meet(o)
+	}
 	to := m.to(row.state, o.method, false)
 	reached := o.name // what the method's own outcome is, for a repeat
 	switch {
@@ -158,15 +219,29 @@ func (m *model) admit(o op) answer {
 	case "target":
 		return refusal(writ.CodeTargetUnbound)
 	}
+	quarantined := m.quarantined() && !o.explore
+	first := func(c writ.Code) answer { // 8a comes before what else refuses
+		if quarantined {
+			c = writ.CodeTargetQuarantined
+		}
+		return refusal(c)
+	}
 	if len(m.rows) >= m.limits.Total {
-		return refusal(writ.CodeActionLimitReached)
+		return first(writ.CodeActionLimitReached)
 	}
-	if m.running() >= m.limits.Concurrent {
-		return refusal(writ.CodeConcurrencyLimitReached)
+	if m.running() >= m.limits.Concurrent && !o.hold {
+		return first(writ.CodeConcurrencyLimitReached)
 	}
-	return m.commit(o, true, func() {
-		m.rows = append(m.rows, mrow{call: o.call, variant: o.variant, state: m.to(none, o.method, false), effectNone: o.none})
-	})
+	nothing := o.fault == refused || o.fault == lostNothing || o.fault == blindNothing
+	if quarantined && !nothing {
+		m.stale = m.stale || m.lost
+		return refusal(writ.CodeTargetQuarantined)
+	}
+	row := mrow{call: o.call, variant: o.variant, state: m.to(none, o.method, false), effectNone: o.none}
+	if o.hold {
+		row.state, row.approval = m.to(none, method{"admit", "approval"}, false), "pending"
+	}
+	return m.commit(o, true, func() { m.rows = append(m.rows, row) })
 }
 
 // commit is one write with the fault of the operation.
@@ -193,6 +268,11 @@ func (m *model) commit(o op, fenced bool, write func()) answer {
 func (m *model) heal(o op) bool {
 	if m.behind && o.deaf {
 		return false
+	}
+	if m.behind {
+		for i := range m.rows {
+			m.rows[i].unseen = false
+		}
 	}
 	m.behind = false
 	return true
@@ -256,6 +336,12 @@ func run(w *world, p *admission.Port, o op, granted func(*admission.Grant)) answ
 		if o.none {
 			slot.Traits.Effect = writ.EffectNone
 		}
+		if o.explore {
+			slot.Traits.Strategy = writ.Exploration
+		}
+		if o.hold {
+			slot.Approval = &admission.Approval{Approver: admission.ByOwner}
+		}
 		d := p.Admit(ctx, variant(p, o), slot, callBlock)
 		return answer{d.Admitted, d.Refusal}
 	case "dispatch":
@@ -276,7 +362,7 @@ func run(w *world, p *admission.Port, o op, granted func(*admission.Grant)) answ
 		p.Drain()
 		return accepted
 	case "close":
-		return answer{ok: p.Close(ctx, w.end(p.Invocation().ID), resultBlock) == nil}
+		return answer{ok: p.Close(ctx, admission.Ending{}, w.end(p.Invocation().ID), resultBlock) == nil}
 	}
 	panic(o.name)
 }
@@ -311,7 +397,7 @@ func outcomeOf(o op) admission.Outcome {
 }
 
 // same compares the model with the rows of the turn in the store: every row, its state and outcome, in the order of
-// admission from 1, with exactly one call block, and one result block when and only when it is settled.
+// admission from 0, with exactly one call block, and one result block when and only when it is settled.
 func (m *model) same(w *world, turn string) error {
 	var got []string
 	blocks := map[string]int{}
@@ -333,7 +419,7 @@ func (m *model) same(w *world, turn string) error {
 	}
 	var want []string
 	for i, r := range m.rows {
-		want = append(want, fmt.Sprintf("%d %s %s %s none=%v", i+1, r.call, r.state, r.outcome, r.effectNone))
+		want = append(want, fmt.Sprintf("%d %s %s %s none=%v", i, r.call, r.state, r.outcome, r.effectNone))
 	}
 	if !slices.Equal(got, want) {
 		return fmt.Errorf("the ledger holds\n  %s\nand the model\n  %s", strings.Join(got, "\n  "), strings.Join(want, "\n  "))

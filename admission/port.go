@@ -6,9 +6,9 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"writ"
+	"writ/participant"
 	"writ/store"
 )
 
@@ -30,15 +30,16 @@ type record struct {
 	row    store.Action
 	digest string // of the request
 	grant  *Grant // once dispatched
-	free   bool   // guarded by Port.mu: settled, and no longer counted as running
+	counts bool   // guarded by Port.mu: it has a place of the concurrency limit
 }
 
 // Port admits and settles the tool actions of one invocation. It is safe from any goroutine, never calls the runtime
 // and never waits for a tool.
 type Port struct {
-	l        *Ledger
-	inv      Invocation
-	bindings map[bindingKey]*Binding
+	l          *Ledger
+	inv        Invocation
+	bindings   map[bindingKey][]*participant.Binding
+	boundaries map[string]*participant.Boundary
 
 	life      sync.RWMutex // held for reading by every method, for writing by Activate, Drain and Close
 	phase     phase
@@ -57,7 +58,8 @@ type Port struct {
 	calls     map[string]*record
 	actions   map[string]*record
 	order     []*record
-	unsettled int
+	unsettled int            // admitted and dispatched; held ones do not count
+	busy      map[string]int // of those, by offer
 	freed     chan struct{}
 }
 
@@ -83,7 +85,7 @@ func (p *Port) Request(toolCallID, affordance, contract, boundary string, target
 // Admit records the action before it has any effect. On an admitted decision the row and the block are durable. Equal
 // requests get the stored decision; the checks run in a fixed order (docs/ledger.md) and the first refusal wins.
 func (p *Port) Admit(ctx context.Context, req Request, slot Slot, block Block) Decision {
-	if !req.wellFormed() {
+	if !req.wellFormed() || !slot.wellFormed() {
 		return Decision{Refusal: writ.CodeRequestInvalid}
 	}
 	p.life.RLock()
@@ -97,16 +99,8 @@ func (p *Port) Admit(ctx context.Context, req Request, slot Slot, block Block) D
 		return Decision{Refusal: writ.CodeLedgerUnavailable}
 	}
 	digest := p.l.requestDigest(req)
-	p.mu.Lock()
-	known, total, busy, freed := p.calls[req.ToolCallID], len(p.order), p.unsettled, p.freed
-	p.mu.Unlock()
-	if known != nil {
-		if known.digest != digest {
-			return Decision{Refusal: writ.CodeRequestConflict}
-		}
-		known.mu.Lock()
-		defer known.mu.Unlock()
-		return Decision{Admitted: true, ActionID: known.row.ID, Key: known.row.IdempotencyKey}
+	if d, known := p.known(ctx, req, slot, digest); known {
+		return d
 	}
 	if p.stale.Load() {
 		return Decision{Refusal: writ.CodeGenerationStale}
@@ -114,23 +108,141 @@ func (p *Port) Admit(ctx context.Context, req Request, slot Slot, block Block) D
 	if c := p.bound(req); c != "" {
 		return Decision{Refusal: c}
 	}
-	if total >= p.inv.Limits.Total {
-		return Decision{Refusal: writ.CodeActionLimitReached}
+	d := p.place(ctx, req, slot, digest, block)
+	if !d.Admitted && d.Refusal != writ.CodeLedgerUnavailable && p.quarantined(ctx, req, slot) {
+		return Decision{Refusal: writ.CodeTargetQuarantined} // row 8a comes before what has refused
 	}
-	if busy >= p.inv.Limits.Concurrent {
-		return Decision{Refusal: writ.CodeConcurrencyLimitReached, Freed: freed}
+	return d
+}
+
+// place checks rows 9 to 11 of the order in docs/ledger.md and writes the row.
+func (p *Port) place(ctx context.Context, req Request, slot Slot, digest string, block Block) Decision {
+	offer, d := p.room(ctx, req, slot)
+	if d.Refusal != "" {
+		return d
 	}
-	rec := &record{row: p.row(req, slot, total+1, digest), digest: digest}
-	switch c := p.write(ctx, rec, rec.row, "", block); c {
+	rec := &record{row: p.row(req, slot, len(p.order), digest, offer), digest: digest}
+	switch c := p.insert(ctx, rec, slot, block); c {
 	case "":
 	case writ.CodeStateConflict: // the slot or the call id is another action's
 		return Decision{Refusal: writ.CodeRequestConflict}
+	case codeClaimed: // by an admission at the same time, of another port
+		d, _ := p.claimed(ctx, slot)
+		return d
 	default:
 		return Decision{Refusal: c}
 	}
-	d := Decision{Admitted: true, ActionID: rec.row.ID, Key: rec.row.IdempotencyKey}
 	p.keep(rec)
-	return d
+	return Decision{Admitted: true, ActionID: rec.row.ID, Key: rec.row.IdempotencyKey, Held: rec.row.State == writ.Held}
+}
+
+// known answers a request that has been decided before: under its call id, or under the key it claims.
+func (p *Port) known(ctx context.Context, req Request, slot Slot, digest string) (Decision, bool) {
+	p.mu.Lock()
+	rec := p.calls[req.ToolCallID]
+	p.mu.Unlock()
+	if rec == nil {
+		return p.claimed(ctx, slot)
+	}
+	if rec.digest != digest {
+		return Decision{Refusal: writ.CodeRequestConflict}, true
+	}
+	rec.mu.Lock()
+	defer rec.mu.Unlock()
+	return Decision{Admitted: true, ActionID: rec.row.ID, Key: rec.row.IdempotencyKey, Held: rec.row.State == writ.Held, Replay: true}, true
+}
+
+// claimed looks up the key that the slot claims.
+func (p *Port) claimed(ctx context.Context, slot Slot) (Decision, bool) {
+	if slot.Claim == nil {
+		return Decision{}, false
+	}
+	c, err := p.l.cfg.Store.Claim(ctx, slot.Claim.Scope, slot.Claim.Key)
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return Decision{}, false
+	case err != nil:
+		return Decision{Refusal: writ.CodeLedgerUnavailable}, true
+	case c.Digest != slot.Claim.Digest:
+		return Decision{Refusal: writ.CodeRequestConflict}, true
+	}
+	row, err := p.l.cfg.Store.Action(ctx, c.Subject)
+	if err != nil {
+		return Decision{Refusal: writ.CodeLedgerUnavailable}, true
+	}
+	return Decision{Admitted: true, ActionID: row.ID, Key: row.IdempotencyKey, Held: row.State == writ.Held, Replay: true}, true
+}
+
+// room checks rows 9 to 11 of the order in docs/ledger.md, and returns the offer that covers the action.
+func (p *Port) room(ctx context.Context, req Request, slot Slot) (*participant.Offer, Decision) {
+	if p.bindings[bindingKey{req.Affordance, req.Contract}][0].Temporal {
+		return nil, Decision{Refusal: writ.CodeTemporalBindingUnsupported}
+	}
+	offer, c := p.offer(req)
+	if c != "" {
+		return nil, Decision{Refusal: c}
+	}
+	if slot.Check != nil {
+		if c := slot.Check(ctx); c != "" {
+			return nil, Decision{Refusal: c}
+		}
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	switch {
+	case len(p.order) >= p.inv.Total:
+		return nil, Decision{Refusal: writ.CodeActionLimitReached}
+	case slot.Approval == nil && p.full(offer):
+		return nil, Decision{Refusal: writ.CodeConcurrencyLimitReached, Freed: p.freed}
+	}
+	return offer, Decision{}
+}
+
+// full reports whether one more running action would exceed the invocation's or the offer's limit. The caller holds p.mu.
+func (p *Port) full(o *participant.Offer) bool {
+	return p.unsettled >= p.inv.Concurrent || o != nil && o.MaxInFlight > 0 && p.busy[o.ID] >= o.MaxInFlight
+}
+
+// offer finds the one offer that covers the request.
+func (p *Port) offer(req Request) (*participant.Offer, writ.Code) {
+	var found *participant.Offer
+	for i := range p.inv.Offers {
+		o := &p.inv.Offers[i]
+		if !o.Covers(req.Contract, p.inv.Implementation, req.Targets) {
+			continue
+		}
+		if found != nil {
+			return nil, writ.CodeExecutionBindingAmbiguous
+		}
+		found = o
+	}
+	if found == nil {
+		return nil, writ.CodeExecutionBindingUnavailable
+	}
+	return found, ""
+}
+
+// guarded reports whether an unknown outcome on one of its targets stops the action: only pure exploration may go on.
+func (p *Port) guarded(slot Slot) bool {
+	return !p.inv.IgnoreUnknown && !slot.Traits.Strategy.Only(writ.Exploration)
+}
+
+// quarantined looks for an unknown outcome on one of the targets. The write that admits asks the same in its transaction:
+// this is only for the order of the codes.
+func (p *Port) quarantined(ctx context.Context, req Request, slot Slot) bool {
+	if !p.guarded(slot) {
+		return false
+	}
+	q, err := p.l.cfg.Store.Quarantined(ctx, p.keys(req.Targets)...)
+	return err == nil && len(q) > 0
+}
+
+func (p *Port) keys(targets []string) []store.Key {
+	out := make([]store.Key, len(targets))
+	for i, t := range targets {
+		out[i] = store.Key{Tenant: p.inv.Tenant, Owner: p.inv.Owner, Target: t}
+	}
+	return out
 }
 
 func (p *Port) refusedPhase(settling bool) writ.Code {
@@ -164,199 +276,119 @@ func (p *Port) ready(ctx context.Context, actionID string, settling bool) (*reco
 	return rec, ""
 }
 
-// bound checks identity and binding, rows 5 to 8 of the order in docs/ledger.md.
+// bound checks profile, identity and binding, rows 3 to 8 of the order in docs/ledger.md.
 func (p *Port) bound(req Request) writ.Code {
-	in := p.inv
-	if req.Invocation != in.ID || req.Participant != in.Participant || req.Episode != in.Conversation ||
-		req.Implementation != in.Implementation || req.Scope != in.Scope || req.Generation != in.Generation {
+	in := &p.inv
+	switch {
+	case in.Profile == participant.ProfileV3:
+		return writ.CodePolicyProfileUnsupported
+	case in.Crossing:
+		return writ.CodeCrossingPolicyUnsupported
+	case req.Invocation != in.ID || req.Participant != in.Participant || req.Episode != in.Conversation ||
+		req.Implementation != in.Implementation || req.Scope != in.Scope || req.Generation != in.Generation:
 		return writ.CodeIdentityMismatch
 	}
-	b := p.bindings[bindingKey{req.Affordance, req.Contract}]
-	if b == nil { // none, or more than one
+	found := p.bindings[bindingKey{req.Affordance, req.Contract}]
+	switch {
+	case len(found) == 0:
 		return writ.CodeAffordanceUnbound
-	}
-	if b.Boundary != req.Boundary {
+	case len(found) > 1:
+		return writ.CodeAffordanceAmbiguous
+	case !slices.Contains(found[0].Boundaries, req.Boundary):
 		return writ.CodeBoundaryUnbound
 	}
 	for _, t := range req.Targets {
-		if !slices.Contains(b.Targets, t) {
+		if !found[0].AllowsTarget(t) {
 			return writ.CodeTargetUnbound
 		}
 	}
 	return ""
 }
 
-func (p *Port) row(req Request, s Slot, ordinal int, digest string) store.Action {
+func (p *Port) row(req Request, s Slot, ordinal int, digest string, offer *participant.Offer) store.Action {
 	id := p.l.cfg.NewID("act_")
 	if s.Attempt == 0 { // an outside harness: each action is its own round
-		s.Round, s.Attempt, s.Index = ordinal, 1, 0
+		s.Round, s.Attempt, s.Index = ordinal+1, 1, 0
 	}
-	return store.Action{ID: id, Tenant: p.inv.Tenant, Conversation: p.inv.Conversation, Turn: p.inv.ID, Ordinal: ordinal,
+	state := writ.Admitted
+	if s.Approval != nil {
+		state = writ.Held
+	}
+	return store.Action{ID: id, Tenant: p.inv.Tenant, Owner: p.inv.Owner, Offer: offer.ID, Timeout: offer.Timeout, Conversation: p.inv.Conversation, Turn: p.inv.ID, Ordinal: ordinal,
 		Round: s.Round, Attempt: s.Attempt, Index: s.Index, Tool: s.Tool, ToolCallID: req.ToolCallID, Fingerprint: s.Fingerprint,
 		RequestDigest: digest, ArgumentDigest: req.ArgumentDigest, Participant: req.Participant, Implementation: req.Implementation,
 		Affordance: req.Affordance, Contract: req.Contract, Boundary: req.Boundary, Targets: slices.Clone(req.Targets), Scope: req.Scope,
 		Generation: req.Generation, LeaseToken: p.inv.LeaseToken, Strategy: s.Traits.Strategy.String(),
 		Execution: s.Traits.Execution.String(), Effect: s.Traits.Effect.String(), PolicyDigest: p.inv.PolicyDigest,
 		IdempotencyKey: p.l.digest("idempotency", []byte(id))[:32], Observation: p.inv.Observation, Early: s.Early,
-		AdmittedAt: p.l.cfg.Now(), State: writ.Admitted}
+		AdmittedAt: p.l.cfg.Now(), State: state}
 }
 
-// Grant is the single-use permission to start one effect. Only an accepted dispatch makes one.
-type Grant struct {
-	action string
-	key    string
-	given  time.Time
-	within time.Duration
-	now    func() time.Time
-	used   atomic.Bool
-}
+// codeClaimed says that the key of a slot's claim has been used at the same time. It is never answered.
+const codeClaimed writ.Code = "claimed"
 
-// ActionID is the action the grant is for.
-func (g *Grant) ActionID() string { return g.action }
-
-// Key is the action's idempotency key.
-func (g *Grant) Key() string { return g.key }
-
-// Start uses the grant up, right before the effect. It reports false for a nil or zero grant, for a second use, once
-// the port is being closed, and when the grant is older than start_within: then nothing may be started, now or later.
-func (g *Grant) Start() bool {
-	if g == nil || g.now == nil || !g.used.CompareAndSwap(false, true) {
-		return false
+// insert writes the row of a new action with everything that belongs to its admission.
+func (p *Port) insert(ctx context.Context, rec *record, slot Slot, block Block) writ.Code {
+	b := &store.Batch{}
+	if p.guarded(slot) {
+		b.Free = p.keys(rec.row.Targets)
 	}
-	return g.now().Sub(g.given) <= g.within
-}
-
-// Dispatch grants the one start of an admitted action. The grant is durable before it is returned; a second dispatch
-// is state_conflict, also when the first answer got lost.
-func (p *Port) Dispatch(ctx context.Context, actionID string) (*Grant, Receipt) {
-	p.life.RLock()
-	defer p.life.RUnlock()
-	rec, c := p.ready(ctx, actionID, false)
-	if c != "" {
-		return nil, Receipt{Code: c}
+	if slot.Claim != nil {
+		c := *slot.Claim
+		c.Subject, c.Time = rec.row.ID, rec.row.AdmittedAt
+		b.Claims = []store.Claim{c}
 	}
-	rec.mu.Lock()
-	defer rec.mu.Unlock()
-	if rec.row.State != writ.Admitted {
-		return nil, Receipt{Code: writ.CodeStateConflict}
+	if a := slot.Approval; a != nil {
+		within := a.Within
+		if within == 0 {
+			within = DefaultApprovalTime
+		}
+		b.Approvals = []store.ApprovalWrite{{Approval: store.Approval{Action: rec.row.ID, Tenant: p.inv.Tenant, Owner: p.inv.Owner,
+			Conversation: p.inv.Conversation, Turn: p.inv.ID, Agent: p.inv.Agent, Tool: slot.Tool, Approver: a.Approver,
+			ArgumentDigest: rec.row.ArgumentDigest, PolicyDigest: rec.row.PolicyDigest, State: store.ApprovalPending,
+			Created: rec.row.AdmittedAt, Expires: rec.row.AdmittedAt.Add(within)}}}
 	}
-	row := rec.row
-	row.State, row.DispatchedAt = writ.Dispatched, p.l.cfg.Now()
-	given := row.DispatchedAt
-	if c := p.write(ctx, rec, row, writ.Admitted, nil); c != "" {
-		return nil, Receipt{Code: c}
-	}
-	rec.grant = &Grant{action: actionID, key: row.IdempotencyKey, given: given, within: p.l.cfg.StartWithin, now: p.l.cfg.Now}
-	return rec.grant, Receipt{Accepted: true}
-}
-
-// Complete settles a dispatched action with what the tool answered. Row and block are one durable write. The same
-// outcome again is accepted; another one is state_conflict. After outcome_invalid the action stays dispatched: complete
-// it with an outcome that can be recorded, or report it as unknown. It needs no lease.
-func (p *Port) Complete(ctx context.Context, actionID string, o Outcome, block Block) Receipt {
-	s := settlement{from: writ.Dispatched, to: []writ.ActionState{writ.Succeeded, writ.Failed}, block: block, set: func(row *store.Action) {
-		row.State, row.Failure, row.ResultDigest, row.Evidence = o.State, o.Failure, o.ResultDigest, slices.Clone(o.Evidence)
-	}}
-	if !o.recordable() {
-		s.invalid = writ.CodeOutcomeInvalid
-	}
-	return p.settle(ctx, actionID, s)
-}
-
-// ReportUnknown settles a dispatched action as indeterminate: it may have happened. reason is a failure class.
-func (p *Port) ReportUnknown(ctx context.Context, actionID, reason string, block Block) Receipt {
-	s := settlement{from: writ.Dispatched, to: []writ.ActionState{writ.Indeterminate}, block: block, set: func(row *store.Action) {
-		row.State, row.Failure = writ.Indeterminate, reason
-	}}
-	if !failureClass(reason) {
-		s.invalid = writ.CodeRequestInvalid
-	}
-	return p.settle(ctx, actionID, s)
-}
-
-// Cancel withholds an admitted action. After dispatch it is state_conflict. reason is a failure class, or empty.
-func (p *Port) Cancel(ctx context.Context, actionID, reason string, block Block) Receipt {
-	s := settlement{from: writ.Admitted, to: []writ.ActionState{writ.Withheld}, block: block, set: func(row *store.Action) {
-		row.State, row.Failure = writ.Withheld, reason
-	}}
-	if reason != "" && !failureClass(reason) {
-		s.invalid = writ.CodeRequestInvalid
-	}
-	return p.settle(ctx, actionID, s)
-}
-
-// Abandon settles an action whose effect was certainly never started: withheld when it had no grant, failed when it
-// had one. The caller must be sure: only the holder of the grant can be.
-func (p *Port) Abandon(ctx context.Context, actionID, reason string, block Block) Receipt {
-	r := p.Cancel(ctx, actionID, reason, block)
-	if r.Code == writ.CodeStateConflict {
-		return p.Complete(ctx, actionID, Outcome{State: writ.Failed, Failure: reason}, block)
-	}
-	return r
-}
-
-// settlement is one way to settle a row.
-type settlement struct {
-	from    writ.ActionState
-	to      []writ.ActionState
-	invalid writ.Code // the answer when what was said of the outcome cannot be recorded
-	block   Block
-	set     func(*store.Action)
-}
-
-func (p *Port) settle(ctx context.Context, actionID string, s settlement) Receipt {
-	p.life.RLock()
-	defer p.life.RUnlock()
-	rec, c := p.ready(ctx, actionID, true)
-	if c != "" {
-		return Receipt{Code: c}
-	}
-	rec.mu.Lock()
-	defer rec.mu.Unlock()
-	row := rec.row
-	s.set(&row)
-	switch have := rec.row; {
-	case have.State != s.from && !slices.Contains(s.to, have.State):
-		return Receipt{Code: writ.CodeStateConflict}
-	case s.invalid != "":
-		return Receipt{Code: s.invalid}
-	case have.State != s.from && have.State == row.State && have.Failure == row.Failure && have.ResultDigest == row.ResultDigest &&
-		slices.Equal(have.Evidence, row.Evidence):
-		return Receipt{Accepted: true} // the same outcome again
-	case have.State != s.from:
-		return Receipt{Code: writ.CodeStateConflict}
-	}
-	row.SettledAt = p.l.cfg.Now()
-	if c := p.write(ctx, rec, row, s.from, s.block); c != "" {
-		return Receipt{Code: c}
-	}
-	p.release(rec)
-	return Receipt{Accepted: true}
+	return p.write(ctx, rec, rec.row, "", block, b)
 }
 
 // write is the one place where a row changes. Admission and dispatch carry the lease's fence; settlement does not.
-func (p *Port) write(ctx context.Context, rec *record, row store.Action, expect writ.ActionState, block Block) writ.Code {
-	b := &store.Batch{Actions: []store.ActionWrite{{Action: row, Expect: expect}}}
-	if row.State == writ.Admitted || row.State == writ.Dispatched {
-		b.Fence = &store.Fence{Conversation: p.inv.Conversation, Token: p.inv.LeaseToken}
+func (p *Port) write(ctx context.Context, rec *record, row store.Action, expect writ.ActionState, block Block, b *store.Batch) writ.Code {
+	if b == nil {
+		b = &store.Batch{}
+	}
+	b.Actions = append(b.Actions, store.ActionWrite{Action: row, Expect: expect})
+	if !row.State.Settled() {
+		b.Fence = &store.Fence{Conversation: p.inv.Conversation, Token: p.inv.LeaseToken, Generation: p.inv.Generation}
 	} else {
 		ctx = context.WithoutCancel(ctx) // what happened is recorded, whoever cancelled
 	}
-	b.Blocks = block.of(row)
+	b.Blocks = append(b.Blocks, block.of(row)...)
 	err := p.l.commit(ctx, b)
 	var conflict *store.Conflict
 	switch {
 	case err == nil:
 		rec.row = row
 		return ""
-	case errors.As(err, &conflict) && conflict.Part == "fence":
-		p.stale.Store(true)
-		return writ.CodeGenerationStale
-	case errors.As(err, &conflict) && conflict.Part == "action":
-		p.lost.Add(1) // somebody else has written the row: see what before the next answer
-		return writ.CodeStateConflict
+	case errors.As(err, &conflict):
+		return p.conflicted(conflict)
 	case errors.Is(err, store.ErrUnknown):
 		p.lost.Add(1)
+	}
+	return writ.CodeLedgerUnavailable
+}
+
+func (p *Port) conflicted(c *store.Conflict) writ.Code {
+	switch c.Part {
+	case "fence":
+		p.stale.Store(true)
+		return writ.CodeGenerationStale
+	case "action", "approval":
+		p.lost.Add(1) // somebody else has written the row: see what before the next answer
+		return writ.CodeStateConflict
+	case "quarantine":
+		return writ.CodeTargetQuarantined
+	case "claim":
+		return codeClaimed
 	}
 	return writ.CodeLedgerUnavailable
 }

@@ -104,7 +104,7 @@ func TestGrantEnds(t *testing.T) {
 }
 
 func TestLimits(t *testing.T) {
-	w := newWorld(admission.Limits{Total: 3, Concurrent: 2})
+	w := newWorld(limits{Total: 3, Concurrent: 2})
 	p := w.open()
 	a, b := admit(p, "a"), admit(p, "b")
 	full := admit(p, "c")
@@ -138,7 +138,7 @@ func TestWaitersAreWoken(t *testing.T) {
 	for name, end := range map[string]func(w *world, p *admission.Port, id string){
 		"settlement": func(_ *world, p *admission.Port, id string) { settle(p, id) },
 		"drain":      func(_ *world, p *admission.Port, _ string) { p.Drain() },
-		"close":      func(_ *world, p *admission.Port, _ string) { _ = p.Close(ctx, nil, resultBlock) },
+		"close":      func(_ *world, p *admission.Port, _ string) { _ = p.Close(ctx, admission.Ending{}, nil, resultBlock) },
 		"a settlement that was read back": func(w *world, p *admission.Port, id string) {
 			w.st.set(blindWritten)
 			settle(p, id)
@@ -147,7 +147,7 @@ func TestWaitersAreWoken(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(admission.Limits{Total: 2, Concurrent: 1})
+			w := newWorld(limits{Total: 2, Concurrent: 1})
 			p := w.open()
 			first := admit(p, "x")
 			freed := admit(p, "y").Freed
@@ -210,7 +210,7 @@ func TestClose(t *testing.T) {
 	n := w.st.writes.Load()
 	extra := w.end("turn1")
 	extra.Blocks = []store.Block{{Conversation: "conv", Kind: "turn.end", Body: []byte("{}")}}
-	if err := p.Close(ctx, extra, resultBlock); err != nil {
+	if err := p.Close(ctx, admission.Ending{}, extra, resultBlock); err != nil {
 		t.Fatal(err)
 	}
 	if w.st.writes.Load() != n+1 || len(extra.Blocks) != 1 || len(extra.Actions) != 0 {
@@ -225,7 +225,7 @@ func TestClose(t *testing.T) {
 	if last := blocks[len(blocks)-1]; last.Kind != "turn.end" || w.theTurn("turn1").State != store.TurnAnswered {
 		t.Errorf("the last block is %s, the turn %s", last.Kind, w.theTurn("turn1").State)
 	}
-	if err := p.Close(ctx, w.end("turn1"), resultBlock); err != nil || w.st.writes.Load() != n+1 {
+	if err := p.Close(ctx, admission.Ending{}, w.end("turn1"), resultBlock); err != nil || w.st.writes.Load() != n+1 {
 		t.Errorf("closing again: %v, %d writes", err, w.st.writes.Load()-n)
 	}
 }
@@ -237,7 +237,7 @@ func TestCloseUsesUpGrants(t *testing.T) {
 		d := admit(p, "x")
 		g, _ := p.Dispatch(ctx, d.ActionID)
 		w.st.set(k)
-		if err := p.Close(ctx, nil, resultBlock); (err == nil) != (k == sound) {
+		if err := p.Close(ctx, admission.Ending{}, nil, resultBlock); (err == nil) != (k == sound) {
 			t.Fatal(err)
 		}
 		if g.Start() {
@@ -261,7 +261,7 @@ func TestSettlingOutlivesItsContext(t *testing.T) {
 	if r := p.Complete(ended, a, admission.Outcome{State: writ.Succeeded}, resultBlock); !r.Accepted {
 		t.Errorf("complete: %+v", r)
 	}
-	if err := p.Close(ended, nil, resultBlock); err != nil || w.state(b.ActionID) != writ.Withheld {
+	if err := p.Close(ended, admission.Ending{}, nil, resultBlock); err != nil || w.state(b.ActionID) != writ.Withheld {
 		t.Errorf("close: %v, %s", err, w.state(b.ActionID))
 	}
 }
@@ -316,11 +316,11 @@ func TestRecoverWithoutFinish(t *testing.T) {
 	id := reach(w, p, "dispatched", false)
 	no := errors.New("no")
 	before := w.everything()
-	_, err := w.ledger.Recover(ctx, w.theTurn("turn1"), func(all, settled []store.Action) ([]store.Block, error) {
+	_, err := w.ledger.Recover(ctx, w.theTurn("turn1"), func(_ *store.Batch, _ store.Turn, all, settled []store.Action) error {
 		if len(all) != 1 || len(settled) != 1 || all[0].State != writ.Indeterminate {
 			t.Errorf("finish got %+v and %+v", all, settled)
 		}
-		return nil, no
+		return no
 	})
 	if !errors.Is(err, no) || w.everything() != before {
 		t.Errorf("%v", err)
@@ -357,7 +357,7 @@ func TestLostAnswers(t *testing.T) {
 			return receipt(p.Abandon(ctx, id, "interrupted", resultBlock))
 		}, writ.Failed},
 		{"close", "dispatched", func(w *world, p *admission.Port, _ string) bool {
-			return p.Close(ctx, w.end("turn1"), resultBlock) == nil
+			return p.Close(ctx, admission.Ending{}, w.end("turn1"), resultBlock) == nil
 		}, writ.Indeterminate},
 	}
 	for _, s := range steps {
@@ -376,7 +376,7 @@ func TestLostAnswers(t *testing.T) {
 				if k != lostNothing { // fenced until the rows can be read
 					w.st.deaf.Store(true)
 					if s.name == "close" {
-						if err := p.Close(ctx, w.end("turn1"), resultBlock); err == nil {
+						if err := p.Close(ctx, admission.Ending{}, w.end("turn1"), resultBlock); err == nil {
 							t.Error("closed while nobody knows how its rows stand")
 						}
 					} else if d := admit(p, "other"); d.Refusal != writ.CodeLedgerUnavailable {
@@ -410,7 +410,7 @@ func TestLostAnswers(t *testing.T) {
 // to what it was when the reading began, none may be kept twice, and no place may be given back twice.
 func TestHealingBesideWrites(t *testing.T) {
 	for range 200 {
-		w := newWorld(admission.Limits{Total: 100, Concurrent: 40})
+		w := newWorld(limits{Total: 100, Concurrent: 40})
 		p := w.open()
 		var ids []string
 		for i := range 8 {
@@ -443,7 +443,7 @@ func TestHealingBesideWrites(t *testing.T) {
 		unsettled := 0
 		for i, row := range rows {
 			seen, _ := p.Row(row.ID)
-			if row.Ordinal != i+1 || seen.State != row.State {
+			if row.Ordinal != i || seen.State != row.State {
 				t.Fatalf("row %d of %s is %s, the port sees %s", row.Ordinal, row.ToolCallID, row.State, seen.State)
 			}
 			if !row.State.Settled() {
@@ -458,7 +458,7 @@ func TestHealingBesideWrites(t *testing.T) {
 		if d := admit(p, "one more"); d.Refusal != writ.CodeConcurrencyLimitReached {
 			t.Fatalf("with 40 unsettled: %+v", d)
 		}
-		if err := p.Close(ctx, nil, resultBlock); err != nil {
+		if err := p.Close(ctx, admission.Ending{}, nil, resultBlock); err != nil {
 			t.Fatal(err)
 		}
 	}

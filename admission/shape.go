@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"writ"
+	"writ/participant"
 )
 
 // Bounds of what a harness may say. They are row 0 of the order of checks: shapes only, nothing that depends on the
@@ -17,9 +18,6 @@ const (
 	maxDigest     = 256
 	maxEvidence   = 256
 	maxFailure    = 64
-
-	prefixContract = "participant.action-contract."
-	prefixBoundary = "participant.observation-boundary."
 )
 
 // wellFormed reports whether the request has the shape of one. Strings are valid UTF-8, so that two requests with one
@@ -33,22 +31,34 @@ func (r Request) wellFormed() bool {
 			return false
 		}
 	}
-	if len(strings.TrimPrefix(r.Contract, prefixContract)) == len(r.Contract) || r.Contract == prefixContract ||
-		len(strings.TrimPrefix(r.Boundary, prefixBoundary)) == len(r.Boundary) || r.Boundary == prefixBoundary {
+	if !under(r.Contract, participant.PrefixContract) || !under(r.Boundary, participant.PrefixBoundary) {
 		return false
 	}
 	return len(r.Targets) > 0 && references(r.Targets, maxTargets)
+}
+
+func under(address, prefix string) bool {
+	return strings.HasPrefix(address, prefix) && len(address) > len(prefix)
+}
+
+// wellFormed reports whether the slot's claim and approval have the shape of ones.
+func (s Slot) wellFormed() bool {
+	if c := s.Claim; c != nil && (!text(c.Scope, 1, maxAddress) || !text(c.Key, 1, maxToolCallID) || !text(c.Digest, 1, maxDigest)) {
+		return false
+	}
+	a := s.Approval
+	return a == nil || (a.Approver == ByOwner || a.Approver == ByOperator) && a.Within >= 0
 }
 
 // recordable reports whether the ledger can hold the outcome: a success without a failure class, or a failure with one.
 func (o Outcome) recordable() bool {
 	switch o.State {
 	case writ.Succeeded:
-		if o.Failure != "" {
+		if o.Failure != "" || o.Status != "" {
 			return false
 		}
 	case writ.Failed:
-		if !failureClass(o.Failure) {
+		if !failureClass(o.Failure) || o.Status != "" && o.Status != StatusRejected && o.Status != StatusPartial {
 			return false
 		}
 	default:
@@ -56,6 +66,12 @@ func (o Outcome) recordable() bool {
 	}
 	return text(o.ResultDigest, 0, maxDigest) && references(o.Evidence, maxEvidence)
 }
+
+// Statuses of a failed outcome that say more than its state.
+const (
+	StatusRejected = "rejected"
+	StatusPartial  = "partial_success"
+)
 
 // failureClass reports whether s is a code: lower case letters, digits and "_", a letter first. No text of a tool or a
 // provider gets into the ledger by this way.

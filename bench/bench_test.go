@@ -22,7 +22,7 @@ func BenchmarkRound(b *testing.B) {
 
 func BenchmarkAction(b *testing.B) {
 	b.Run("fsync", RawFsync)
-	for _, callers := range []int{1, 64} {
+	for _, callers := range []int{1, 8, 64} {
 		b.Run(fmt.Sprintf("raw/%d", callers), func(b *testing.B) { RawCommits(b, callers) })
 		for _, s := range stores {
 			b.Run(fmt.Sprintf("durable/%s/%d", s.name, callers), func(b *testing.B) { DurableAction(b, s.open, callers) })

@@ -15,6 +15,7 @@ import (
 
 	"writ"
 	"writ/admission"
+	"writ/participant"
 	"writ/store"
 )
 
@@ -43,9 +44,10 @@ func openPort(b *testing.B, l *admission.Ledger, st store.Store, n int64) *admis
 		b.Error(err)
 		return nil
 	}
-	port, err := l.Open(admission.Invocation{ID: turn, Tenant: "local", Conversation: conv, Participant: "participant.main", Scope: conv, LeaseToken: 1,
-		Implementation: "participant.implementation.x", Observation: "conversation", Limits: admission.Limits{Total: 1 << 40, Concurrent: 1 << 20},
-		Bindings: []admission.Binding{{Affordance: "probe", Contract: contract, Boundary: boundary, Targets: []string{"tool.probe.noop"}}}})
+	port, err := l.Open(admission.Invocation{ID: turn, Tenant: "local", Conversation: conv, LeaseToken: 1, Observation: "conversation", Compiled: participant.Compiled{
+		Participant: "participant.behavior.main", Implementation: "participant.implementation.x", Total: 1 << 40, Concurrent: 1 << 20,
+		Bindings: []participant.Binding{{Affordance: "probe", Contract: contract, Boundaries: []string{boundary}, Targets: []string{"tool.probe.noop"}}},
+		Offers:   []participant.Offer{{ID: "probe", Contract: contract, Implementation: "participant.implementation.x"}}}})
 	if err != nil {
 		b.Error(err)
 		return nil

@@ -40,7 +40,11 @@ type Agent struct {
 	OnRefusal            OnRefusal
 	OnUnknown            OnUnknown
 	StopOnFailure        bool
-	EventPipeline        bool // event_source_pipeline.enabled
+	Approver             string        // who decides on held actions: "owner" of the conversation, or "operator"
+	ApprovalTime         time.Duration // how long a decision is waited for
+	// Autonomous is when the agent acts by itself; nil = never.
+	Autonomous    *Autonomous
+	EventPipeline bool // event_source_pipeline.enabled
 
 	Subagents Subagents
 	Cache     CachePolicy
@@ -89,7 +93,7 @@ type OnUnknown string
 
 // The values of on_unknown.
 const (
-	UnknownQuarantine OnUnknown = "quarantine" // refuse all but pure exploration until resolved; not enforced yet
+	UnknownQuarantine OnUnknown = "quarantine" // refuse all but pure exploration on it until resolved
 	UnknownContinue   OnUnknown = "continue"
 	UnknownStop       OnUnknown = "stop"
 )
@@ -152,13 +156,14 @@ type Connection struct {
 
 	Pos Pos
 
-	limits   map[string]limit
-	blocked  map[string]string // callable or trait.Any → reason: claims and roles
-	approval map[string]string // callable or trait.Any → when; anything but never blocks
-	names    map[string]Pos    // every callable the connection names, for CheckAllowed
-	fallback time.Duration     // the agent's tool_timeout
-	refText  string            // ref as written
-	specText string            // spec as written
+	limits       map[string]limit
+	blocked      map[string]string       // callable or trait.Any → reason: claims and roles
+	approval     map[string]ApprovalMode // callable or trait.Any
+	names        map[string]Pos          // every callable the connection names, for CheckAllowed
+	targetParams []targetParam           // arguments that templates of Targets name, for CheckTargets
+	fallback     time.Duration           // the agent's tool_timeout
+	refText      string                  // ref as written
+	specText     string                  // spec as written
 }
 
 // Allows reports whether the ceiling contains the callable name; for a named service, whether some namespace allows
@@ -189,33 +194,48 @@ func (c *Connection) ToolActive(name string) (active bool, reason string) {
 			return false, why
 		}
 	}
-	approval, own := c.approval[name]
-	if !own {
-		approval = c.approval[trait.Any]
-	}
-	if approval != "" && approval != approvalNever {
-		return false, noApproval
-	}
 	return true, ""
 }
 
+// ApprovalMode says when a person must approve a call before it runs.
+type ApprovalMode string
+
+// The values of approval.
 const (
-	approvalNever = "never"
-	noApproval    = "approval is not provided by this version"
+	ApprovalNever        ApprovalMode = "never"
+	ApprovalExploitation ApprovalMode = "exploitation" // every call that neither purely explores nor is purely neutral
+	ApprovalAlways       ApprovalMode = "always"
 )
 
-// Blocked returns the tools, or [trait.Any], that ask for something this version does not provide, with the reason.
-// A tool may be exempt from the entry of trait.Any; [Connection.ToolActive] decides.
-func (c *Connection) Blocked() map[string]string {
-	out := map[string]string{}
-	for key, approval := range c.approval {
-		if approval != approvalNever {
-			out[key] = noApproval
+// NeedsApproval reports whether a person must approve a call of the callable that means this.
+func (c *Connection) NeedsApproval(name string, traits writ.Traits) bool {
+	return c.ApprovalFor(name).Needs(traits)
+}
+
+// Needs reports whether a call that means this waits for an approval.
+func (m ApprovalMode) Needs(traits writ.Traits) bool {
+	switch m {
+	case ApprovalAlways:
+		return true
+	case ApprovalExploitation:
+		return !traits.Strategy.Only(writ.Exploration) && !traits.Strategy.Only(writ.Neutral)
+	}
+	return false
+}
+
+// ApprovalFor returns when a call of the callable must be approved: by the callable's own entry, else the one of
+// [trait.Any], else never.
+func (c *Connection) ApprovalFor(name string) ApprovalMode {
+	for _, key := range []string{name, trait.Any} {
+		if mode, ok := c.approval[key]; ok {
+			return mode
 		}
 	}
-	maps.Copy(out, c.blocked)
-	return out
+	return ApprovalNever
 }
+
+// Blocked returns the tools, or [trait.Any], that ask for something this version does not provide, with the reason.
+func (c *Connection) Blocked() map[string]string { return maps.Clone(c.blocked) }
 
 // Limits are the administrator's limits of one tool. Retries counts repeats after the first try; the runtime uses it
 // only where the resolved effect is none or idempotent.

@@ -17,6 +17,7 @@ type checker struct {
 	name   string // the file, or the first of several, for problems of the whole
 	dir    string
 	roots  *rootsShape
+	tree   *node
 	models Models
 	svcs   map[string]Service
 }
@@ -48,7 +49,8 @@ func (c *checker) config() *Config {
 		}
 		out.agents[e.Key] = c.buildAgent(e.Key, e.Pos, &e.Val)
 	}
-	if len(consumer.Agents.Entries) == 0 {
+	c.admission(out)
+	if len(consumer.Agents.Entries)+len(c.roots.Participants.Entries) == 0 {
 		c.report.warnf(Pos{File: c.name}, "declare one under surfaces.as_consumer.agents", "no agent is declared")
 	}
 	if name := consumer.DefaultAgent; name.Set {
@@ -185,9 +187,6 @@ func (c *checker) checkBlock(b *blockShape) {
 	for i := range b.FallbackModels.V {
 		m := &b.FallbackModels.V[i]
 		c.checkRoleModel(m, b.FallbackModels.Pos, "fallback_models")
-	}
-	if b.OnUnknown.Set {
-		c.report.warnf(b.OnUnknown.Pos, "look at writ actions --state indeterminate", "on_unknown is not enforced by this version yet: nothing is held back after an unknown outcome")
 	}
 	c.checkSubagents(b.Subagents)
 	c.checkCache(b.Cache)

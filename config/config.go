@@ -11,6 +11,7 @@ import (
 	"maps"
 	"slices"
 
+	"writ/participant"
 	"writ/trait"
 )
 
@@ -26,7 +27,22 @@ type Config struct {
 	// StorePath is store.path, absolute; empty when the file names none.
 	StorePath string
 
+	// Participants are the authored participants that a port is attached for, compiled, sorted by address.
+	Participants []participant.Compiled
+	// Opaque are the authored participants that have a policy and no port.
+	Opaque []participant.Opaque
+
 	agents map[string]*Agent
+}
+
+// Participant returns the compiled participant with that authored name or address.
+func (c *Config) Participant(name string) (participant.Compiled, bool) {
+	for _, p := range c.Participants {
+		if p.Name == name || p.Participant == name {
+			return p, true
+		}
+	}
+	return participant.Compiled{}, false
 }
 
 // Agents lists the declared agents, sorted.

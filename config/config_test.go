@@ -371,7 +371,7 @@ func TestFailClosed(t *testing.T) {
 `))
 	a := agent(t, cfg, "")
 	for tool, want := range map[string]string{
-		"g.a": "approval is not provided by this version",
+		"g.a": "",
 		"g.b": "claims are not provided by this version",
 		"g.d": "",
 		"g.x": "not in allowed",
@@ -385,8 +385,13 @@ func TestFailClosed(t *testing.T) {
 			t.Errorf("%s: active %v, %q", tool, active, reason)
 		}
 	}
-	const want = `10:24: every tool of g is inactive: approval is not provided by this version
-11:22: tool g.b is inactive: claims are not provided by this version
+	for tool, want := range map[string]ApprovalMode{"g.a": ApprovalAlways, "g.d": ApprovalNever, "h.a": ApprovalNever} {
+		alias, name, _ := strings.Cut(tool, ".")
+		if got := conn(t, a, alias).ApprovalFor(name); got != want {
+			t.Errorf("%s: approval %s", tool, got)
+		}
+	}
+	const want = `11:22: tool g.b is inactive: claims are not provided by this version
 15:21: tool h.a is inactive: roles are not provided by this version
 17:55: connection i is inactive: roles are not provided by this version
 `

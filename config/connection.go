@@ -45,7 +45,7 @@ func (c *checker) connection(a *Agent, s *connShape) *builtConn {
 		TrustTraits: s.TrustTraits.V, TrustAnnotations: s.TrustAnnotations.V,
 		Env: secrets(s.Env), Paths: map[string]writ.ToolPaths{}, Targets: map[string][]string{}, Timeout: s.Timeout.V,
 		Namespaces: map[string]Namespace{}, limits: map[string]limit{}, blocked: map[string]string{},
-		approval: map[string]string{},
+		approval: map[string]ApprovalMode{},
 		names:    map[string]Pos{}, fallback: a.ToolTimeout, refText: s.Ref.V, specText: s.Spec.V,
 		Headers: secrets(s.Headers),
 	}}

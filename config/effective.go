@@ -28,7 +28,8 @@ func canonical(a *Agent, models Models) []byte {
 			"max_concurrent_actions": a.MaxConcurrentActions, "max_result_chars": a.MaxResultChars,
 			"context_tokens": a.ContextTokens,
 			"start_within":   a.StartWithin.String(), "tool_timeout": a.ToolTimeout.String(),
-			"on_refusal": a.OnRefusal, "on_unknown": a.OnUnknown, "stop_on_failure": a.StopOnFailure,
+			"on_refusal": a.OnRefusal, "on_unknown": a.OnUnknown, "stop_on_failure": a.StopOnFailure, "approver": a.Approver, "approval_time": a.ApprovalTime.String(),
+			"autonomous":            canonicalAutonomous(a.Autonomous),
 			"event_source_pipeline": map[string]any{"enabled": a.EventPipeline},
 			"subagents": map[string]any{
 				"allowed": a.Subagents.Allowed, "default_on": a.Subagents.DefaultOn, "visibility": a.Subagents.Visibility,

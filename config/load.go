@@ -145,13 +145,10 @@ func assemble(tree *node, dir string, report *Report) (*Config, *Report) {
 	var roots rootsShape
 	d := &decoder{report: report, dir: dir, blocks: blockNames(tree)}
 	d.object(tree, reflect.ValueOf(&roots).Elem(), field{})
-	for _, key := range []string{"server", "participants", "behavior_specifications", "action_contracts",
-		"observation_boundaries", "runtimes"} {
-		if e, ok := tree.get(key); ok {
-			report.warnf(e.pos, "", "%s is not provided by this version yet", key)
-		}
+	if e, ok := tree.get("server"); ok {
+		report.warnf(e.pos, "", "server is not provided by this version yet")
 	}
-	c := &checker{report: report, name: tree.pos.File, dir: dir, roots: &roots}
+	c := &checker{report: report, name: tree.pos.File, dir: dir, roots: &roots, tree: tree}
 	cfg := c.config()
 	if !report.OK() {
 		return nil, report

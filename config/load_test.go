@@ -101,7 +101,8 @@ func TestSchemaAccepts(t *testing.T) {
 		"nothing":        "react:\nsurfaces: {as_consumer: {agents: {main: }}}\n",
 		"unions": "react: {subagents: true, cache: {selection_change_policy: confirm}, skills: [a], budgets: {a: 1}}\n" +
 			"surfaces: {as_consumer: {agents: {main: {tools: [{kind: go, alias: g, allowed: [a], roles: {a: [x]}, claims: {a: [c]}, tool_traits: {a: {strategy: neutral}}}]}}}}\n" +
-			"mcp: {services: {a: {command: x, env: {PORT: 8080, DEBUG: true}, timeout: 1h30m}}}\nparticipants: [a]\n",
+			"mcp: {services: {a: {command: x, env: {PORT: 8080, DEBUG: true}, timeout: 1h30m}}}\nserver: [a]\n" +
+			"behavior_specifications: {a: {crossing_policy: guard}, b: {crossing_policy: {deny: [x]}}}\n",
 	}
 	for name, text := range texts {
 		if _, report := Parse("writ.yaml", []byte(text), "testdata"); !report.OK() {

@@ -91,6 +91,8 @@ func (c *checker) behaviour(a *Agent) {
 	a.OnRefusal = OnRefusal(pick(r, "on_refusal", string(RefusalStop), func(b *blockShape) *val[string] { return &b.OnRefusal }))
 	a.OnUnknown = OnUnknown(pick(r, "on_unknown", string(UnknownQuarantine), func(b *blockShape) *val[string] { return &b.OnUnknown }))
 	a.StopOnFailure = pick(r, "stop_on_failure", false, func(b *blockShape) *val[bool] { return &b.StopOnFailure })
+	a.Approver = pick(r, "approver", "owner", func(b *blockShape) *val[string] { return &b.Approver })
+	a.ApprovalTime = pick(r, "approval_time", 24*time.Hour, func(b *blockShape) *val[time.Duration] { return &b.ApprovalTime })
 	a.EventPipeline = pick(r, "event_source_pipeline.enabled", true, func(b *blockShape) *val[bool] {
 		if b.EventPipeline == nil {
 			return nil
@@ -100,6 +102,7 @@ func (c *checker) behaviour(a *Agent) {
 	c.modelsOf(a, r)
 	c.subagentsOf(a, r)
 	cacheOf(a, r)
+	c.autonomousOf(a, r)
 	c.rolesOf(a, r)
 	slices.SortFunc(r.notes, func(x, y Provenance) int { return strings.Compare(x.Key, y.Key) })
 	a.Provenance = r.notes

@@ -24,9 +24,7 @@ func (c *checker) toolSettings(conn *builtConn, s *connShape) {
 				c.report.errorf(e.Val.Pos, "leave the key out for the tool itself", "%s.targets.%s is empty", conn.path, e.Key)
 			}
 			for _, t := range e.Val.V {
-				if t.Set && strings.TrimSpace(t.V) == "" {
-					c.report.errorf(t.Pos, "name what the call acts on", "%s.targets.%s has an empty template", conn.path, e.Key)
-				}
+				conn.target(e.Key, t, c.report)
 			}
 		}
 	}
@@ -37,6 +35,7 @@ func (c *checker) toolSettings(conn *builtConn, s *connShape) {
 			c.checkRetries(conn, s, e.Key, e.Val.Retries)
 		}
 	}
+	c.approvals(conn, s)
 	c.unprovided(conn, s)
 }
 
@@ -75,20 +74,21 @@ func (c *checker) checkRetries(conn *builtConn, s *connShape, key string, retrie
 	}
 }
 
-// unprovided makes tools inactive that ask for a check this version does not have: it must not run them without.
-func (c *checker) unprovided(conn *builtConn, s *connShape) {
+// approvals reads when a person must approve.
+func (c *checker) approvals(conn *builtConn, s *connShape) {
 	for _, e := range s.Approval.Entries {
 		if !c.knows(conn, "approval", e.Key, e.Pos, true) {
 			continue
 		}
-		when := e.Val.V
+		conn.approval[e.Key] = ApprovalMode(e.Val.V)
 		if !e.Val.Set {
-			when = "always" // unusable, and reported
-		}
-		if conn.approval[e.Key] = when; when != approvalNever {
-			c.toolInactive(conn, e.Key, e.Pos, noApproval)
+			conn.approval[e.Key] = ApprovalAlways // unusable, and reported
 		}
 	}
+}
+
+// unprovided makes tools inactive that ask for a check this version does not have: it must not run them without.
+func (c *checker) unprovided(conn *builtConn, s *connShape) {
 	for _, e := range s.Claims.Entries {
 		if !e.Val.empty() && c.knows(conn, "claims", e.Key, e.Pos, true) {
 			conn.blocked[e.Key] = "claims are not provided by this version"

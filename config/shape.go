@@ -21,12 +21,13 @@ type rootsShape struct {
 	MCP      mcpShape      `key:"mcp" doc:"MCP servers."`
 	Store    storeShape    `key:"store" doc:"Where the durable state is kept."`
 
-	Server                 raw `key:"server" doc:"Not provided by this version."`
-	Participants           raw `key:"participants" doc:"Authored admission; not provided by this version."`
-	BehaviorSpecifications raw `key:"behavior_specifications" doc:"Authored admission; not provided by this version."`
-	ActionContracts        raw `key:"action_contracts" doc:"Authored admission; not provided by this version."`
-	ObservationBoundaries  raw `key:"observation_boundaries" doc:"Authored admission; not provided by this version."`
-	Runtimes               raw `key:"runtimes" doc:"Authored admission; not provided by this version."`
+	Server raw `key:"server" doc:"Not provided by this version."`
+
+	Specifications dict[specificationShape] `key:"behavior_specifications" doc:"Authored admission: who may do what, and see what."`
+	Contracts      dict[contractShape]      `key:"action_contracts" doc:"Authored admission: what an action acts on."`
+	Boundaries     dict[boundaryShape]      `key:"observation_boundaries" doc:"Authored admission: what may be seen and said of an action."`
+	Participants   dict[participantShape]   `key:"participants" doc:"Authored admission: who acts."`
+	Runtimes       dict[runtimeShape]       `key:"runtimes" doc:"Authored admission: what drives participants, and what it claims."`
 }
 
 // storeShape says where the durable state is.
@@ -148,6 +149,9 @@ type blockShape struct {
 	MaxConcurrentActions val[int]              `key:"max_concurrent_actions" min:"1" max:"64" default:"4" doc:"Exploring actions that run at the same time."`
 	OnRefusal            val[string]           `key:"on_refusal" enum:"stop,continue" default:"stop" doc:"What the first refused action does to the model's stream."`
 	StopOnFailure        val[bool]             `key:"stop_on_failure" default:"false" doc:"Withhold the later exploiting actions of a round once one failed."`
+	Approver             val[string]           `key:"approver" enum:"owner,operator" default:"owner" doc:"Who decides on calls that need an approval: the conversation's owner, or an operator."`
+	ApprovalTime         val[time.Duration]    `key:"approval_time" min:"1s" max:"720h" default:"24h" doc:"How long a decision is waited for; then the call is withheld."`
+	Autonomous           *scheduleShape        `key:"autonomous" doc:"When the agent acts by itself; writ serve runs it."`
 	OnUnknown            val[string]           `key:"on_unknown" enum:"quarantine,continue,stop" default:"quarantine" doc:"What an unknown outcome does to further actions on its target."`
 	StartWithin          val[time.Duration]    `key:"start_within" min:"1ms" max:"1m" default:"10s" doc:"How long after its grant an action may start."`
 	ToolTimeout          val[time.Duration]    `key:"tool_timeout" min:"1ms" max:"24h" default:"60s" doc:"How long a tool call may take."`

@@ -47,7 +47,7 @@ type connShape struct {
 	Paths       dict[pathsShape]         `key:"paths" doc:"By tool, the arguments that name what it reads and writes."`
 	Targets     dict[val[[]val[string]]] `key:"targets" verbatim:"true" doc:"By tool, templates over its arguments that name what it acts on." default:"the tool itself"`
 	Limits      dict[limitShape]         `key:"limits" doc:"Limits by tool; '*' stands for every tool."`
-	Approval    dict[val[string]]        `key:"approval" enum:"never,exploitation,always" doc:"By tool, when a person must approve; anything but never is not provided by this version."`
+	Approval    dict[val[string]]        `key:"approval" enum:"never,exploitation,always" doc:"By tool, when a person must approve a call before it runs; exploitation is every call that does not purely explore or stay neutral." default:"never"`
 	Claims      dict[raw]                `key:"claims" doc:"By tool, claims of connected accounts; not provided by this version."`
 	Roles       *rolesValue              `key:"roles" doc:"Roles a user needs, for all tools or by tool; not provided by this version."`
 	Interpreter val[string]              `key:"interpreter" default:"python3" doc:"python: the interpreter's command."`

@@ -15,6 +15,7 @@ import (
 	"writ/internal/prompt"
 	"writ/internal/schema"
 	"writ/internal/workspace"
+	"writ/participant"
 	"writ/trait"
 )
 
@@ -52,12 +53,13 @@ type Tool struct {
 	Paths      writ.ToolPaths
 	Targets    []string
 	Limits     config.Limits
+	Approval   config.ApprovalMode
 	Vendor     string
 
 	alias   string
 	set     writ.Toolset
 	schema  *schema.Schema
-	slots   chan struct{} // nil = no limit of its own
+	targets []participant.Template
 	builtin bool
 }
 
@@ -125,13 +127,19 @@ func (a *Agent) add(c *Connection, spec writ.ToolSpec) {
 	if !builtin {
 		t.Traits = c.Config.TraitsOf(spec, c.Effects[spec.Name])
 		t.Limits = c.Config.LimitsFor(spec.Name)
+		t.Approval = c.Config.ApprovalFor(spec.Name)
 		p := c.Config.Paths[spec.Name]
 		t.Paths.Reads, t.Paths.Writes = append(t.Paths.Reads, p.Reads...), append(t.Paths.Writes, p.Writes...)
 		t.Targets = c.Config.Targets[spec.Name]
 		t.Namespaces = namespaces(&c.Config, spec)
 	}
-	if t.Limits.Concurrency > 0 {
-		t.slots = make(chan struct{}, t.Limits.Concurrency)
+	for _, text := range t.Targets {
+		target, err := participant.ParseTarget(text)
+		if err != nil { // the configuration has been checked; a Go program's may not have been
+			a.Problems = append(a.Problems, writ.Problem{Tool: id, Message: err.Error()})
+			return
+		}
+		t.targets = append(t.targets, target)
 	}
 	a.tools[id] = t
 	a.ids = append(a.ids, id)

@@ -56,6 +56,7 @@ type action struct {
 	params      json.RawMessage
 	fingerprint string
 	arguments   string // digest
+	targets     []string
 	traits      writ.Traits
 
 	early    bool   // it was handed to startEarly: whether it was admitted is known after admissionsDone
@@ -361,6 +362,9 @@ func (act *action) prepare() string {
 	if act.arguments, err = t.ledger.ArgumentDigest(d.Params); err != nil {
 		return err.Error()
 	}
+	if act.targets, err = act.tool.targetsOf(t.ledger, d.Params); err != nil {
+		return "what the call touches cannot be told: " + err.Error()
+	}
 	act.params = d.Params
 	return ""
 }
@@ -389,12 +393,14 @@ func (act *action) item() (it timeline.Item, tell, ok bool) {
 	case act.claim != nil:
 		row := act.claim.now(act.a.r)
 		it.Tool, it.ToolCallID, it.ActionID = row.Tool, row.ToolCallID, row.ID
-		it.Running = !row.State.Settled()
+		it.Held = row.State == writ.Held
+		it.Running = !row.State.Settled() && !it.Held
 		return it, true, row.State == writ.Succeeded && act.conflict == ""
 	case act.flight != nil:
 		it.ToolCallID, it.ActionID = act.flight.callID, act.flight.id
 		st := act.flight.state()
-		it.Running = !st.Settled()
+		it.Held = st == writ.Held
+		it.Running = !st.Settled() && !it.Held
 		return it, true, st == writ.Succeeded
 	case act.code != "":
 		it.Code, it.Reason, it.Raw = act.code, act.reason, act.raw

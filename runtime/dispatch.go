@@ -12,6 +12,7 @@ import (
 	"writ"
 	"writ/admission"
 	"writ/internal/timeline"
+	"writ/participant"
 	"writ/store"
 )
 
@@ -22,17 +23,24 @@ type flight struct {
 	id     string // action id
 	callID string
 
-	mu     sync.Mutex
-	result *timeline.Result // once settled
+	mu      sync.Mutex
+	waiting bool             // for an approval
+	result  *timeline.Result // once settled
 }
+
+// held reports whether the call waits for an approval.
+func (f *flight) held() bool { return f.state() == writ.Held }
 
 func (f *flight) state() writ.ActionState {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.result == nil {
-		return writ.Dispatched
+	switch {
+	case f.result != nil:
+		return f.result.State
+	case f.waiting:
+		return writ.Held
 	}
-	return f.result.State
+	return writ.Dispatched
 }
 
 // done keeps the result of a settled flight.
@@ -65,7 +73,7 @@ func (r *round) startEarly(ctx context.Context, a *attempt, act *action) {
 		}
 		f := r.admit(ctx, a, act, true)
 		close(done)
-		if f != nil {
+		if f != nil && !f.held() {
 			r.fly(ctx, f)
 		}
 	}()
@@ -87,9 +95,10 @@ func (r *round) admit(ctx context.Context, a *attempt, act *action, early bool) 
 	if _, replay := t.port.Lookup(f.callID); replay && early {
 		return nil
 	}
-	req := t.port.Request(f.callID, affordanceAddress(t.in.Agent.ID, tool.alias), contractAddress(tool.ID), boundaryAddress, []string{targetAddress(tool.ID)})
+	req := t.port.Request(f.callID, participant.AffordanceAddress(t.in.Agent.ID, tool.alias), participant.ContractAddress(tool.alias, tool.Spec.Name),
+		participant.DerivedBoundary, act.targets)
 	req.ArgumentDigest = act.arguments
-	slot := admission.Slot{Round: r.n, Attempt: a.n, Index: act.index, Tool: tool.ID, Fingerprint: act.fingerprint, Traits: act.traits, Early: early}
+	slot := admission.Slot{Round: r.n, Attempt: a.n, Index: act.index, Tool: tool.ID, Fingerprint: act.fingerprint, Traits: act.traits, Early: early, Approval: act.approval()}
 	for {
 		dec := t.port.Admit(ctx, req, slot, func(row store.Action) []store.Block {
 			b := t.block(timeline.KindCall, timeline.Call{Tool: tool.ID, ToolCallID: f.callID, Round: r.n, Attempt: a.n, Index: act.index, Early: early, Params: act.params})
@@ -98,11 +107,14 @@ func (r *round) admit(ctx context.Context, a *attempt, act *action, early bool) 
 		})
 		switch {
 		case dec.Admitted:
-			f.id = dec.ActionID
+			f.id, f.waiting = dec.ActionID, dec.Held
 			act.flight = f
 			r.mu.Lock()
 			r.flights[f.id] = f
 			r.mu.Unlock()
+			if dec.Held {
+				a.tell(f, EventHeld, nil)
+			}
 			return f
 		case early:
 			return nil
@@ -126,18 +138,14 @@ func (r *round) admit(ctx context.Context, a *attempt, act *action, early bool) 
 func (r *round) fly(ctx context.Context, f *flight) {
 	t := r.t
 	tool := f.act.tool
-	if tool.slots != nil {
-		select {
-		case tool.slots <- struct{}{}:
-			defer func() { <-tool.slots }()
-		case <-ctx.Done():
-		}
-	}
 	if ctx.Err() != nil {
 		r.abandon(ctx, f, "interrupted", "not executed: the turn was stopped")
 		return
 	}
-	grant, receipt := t.port.Dispatch(ctx, f.id)                       // DURABLE
+	grant, receipt := r.dispatch(ctx, f) // DURABLE
+	if receipt.Code == writ.CodeApprovalRequired {
+		return // it stays held
+	}
 	if row, ok := t.port.Row(f.id); ok && row.State == writ.Withheld { // a later attempt has replaced it
 		f.act.a.tell(f, EventSettled, f.done(timeline.Result{Tool: tool.ID, ToolCallID: f.callID, State: row.State, Failure: row.Failure}))
 		return
@@ -153,6 +161,21 @@ func (r *round) fly(ctx context.Context, f *flight) {
 	}
 	result, err := r.callAsking(ctx, f, grant) // WORLD
 	r.land(ctx, f, result, err)                // DURABLE
+}
+
+// dispatch takes the grant. An approved action that finds no room waits for it.
+func (r *round) dispatch(ctx context.Context, f *flight) (*admission.Grant, admission.Receipt) {
+	for {
+		grant, receipt := r.t.port.Dispatch(ctx, f.id)
+		if receipt.Code != writ.CodeConcurrencyLimitReached {
+			return grant, receipt
+		}
+		select {
+		case <-receipt.Freed:
+		case <-ctx.Done():
+			return nil, receipt
+		}
+	}
 }
 
 // call is the one place where an effect happens. It returns when the tool does, or a grace after its time is over.
@@ -338,8 +361,14 @@ func (r *round) lateReport(ctx context.Context, f *flight, res writ.Result, err 
 	}
 	b := r.t.block(timeline.KindNotice, timeline.Notice{Code: "late_report", Message: text})
 	b.ActionID = f.id
-	batch := &store.Batch{ID: r.t.rt.cfg.NewID("b_"), Time: r.t.rt.cfg.Now(), Blocks: []store.Block{b}}
-	if err := store.Commit(context.WithoutCancel(ctx), r.t.rt.cfg.Store, batch); err != nil {
+	ctx = context.WithoutCancel(ctx)
+	var kept error
+	if row, ok := r.t.port.Row(f.id); ok && row.State == writ.Indeterminate && err == nil {
+		kept = r.keepLate(ctx, f, res, err, b)
+	} else {
+		kept = store.Commit(ctx, r.t.rt.cfg.Store, &store.Batch{ID: r.t.rt.cfg.NewID("b_"), Time: r.t.rt.cfg.Now(), Blocks: []store.Block{b}})
+	}
+	if err := kept; err != nil {
 		r.t.rt.cfg.Log.Error("a late report could not be written", "action", f.id, "error", err)
 	}
 }

@@ -17,6 +17,7 @@ const (
 	EventAccepted      EventType = "accepted"
 	EventRefused       EventType = "refused"
 	EventRetracted     EventType = "retracted"
+	EventHeld          EventType = "held" // it waits for an approval
 	EventDispatched    EventType = "dispatched"
 	EventProgress      EventType = "progress"
 	EventSettled       EventType = "settled"

@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"writ"
+	"writ/admission"
 	"writ/internal/timeline"
 	"writ/store"
 )
@@ -121,10 +122,15 @@ func preview(v timeline.Result, most int) string {
 }
 
 // closingBlock is the result of an action that the end of its invocation has settled.
-func (t *turn) closingBlock(row store.Action) []store.Block {
-	b := timeline.New(row.Conversation, row.Turn, timeline.KindResult, t.rt.cfg.Now(), closingResult(row))
-	b.Key = timeline.ResultKey(row.ID)
-	return []store.Block{b}
+func (t *turn) closingBlock(row store.Action) []store.Block { return t.rt.closingBlock(row) }
+
+// whyWithheld says in words why a held action was not released.
+var whyWithheld = map[string]string{
+	admission.FailureDeclined:         "a person declined it. Do not ask for the same again unless they say so",
+	admission.FailureApprovalExpired:  "nobody approved it in time",
+	admission.FailurePolicyChanged:    "the configuration it was approved under has changed since; ask again if it is still needed",
+	admission.FailureArgumentsChanged: "its arguments are not those that were approved",
+	"tool_unavailable":                "the agent has no such tool any more",
 }
 
 func closingResult(row store.Action) timeline.Result {
@@ -132,6 +138,9 @@ func closingResult(row store.Action) timeline.Result {
 	switch row.State {
 	case writ.Withheld:
 		out.Note = "not executed: the run ended before it was started"
+		if why, ok := whyWithheld[row.Failure]; ok {
+			out.Note = why
+		}
 	case writ.Failed:
 		out.Note = "the run ended before an answer came; the tool has no effect"
 	case writ.Indeterminate:

@@ -119,11 +119,22 @@ func (r *round) settle(ctx context.Context, a *attempt) (ending, error) {
 	if err != nil {
 		return ending{}, err
 	}
+	if ctx.Err() == nil && r.holds() {
+		return r.park(body, end), nil
+	}
+	return r.conclude(ctx, body, ok, end)
+}
+
+// answerAgain is what the model is told when an action beside its answer did not succeed.
+const answerAgain = "your answer was shown to the person, but an action beside it did not succeed. One more round follows: " +
+	"correct the answer if it must be corrected, else repeat it briefly"
+
+// conclude decides what a round whose actions have all been settled does to its turn.
+func (r *round) conclude(ctx context.Context, body timeline.Round, ok bool, end ending) (ending, error) {
 	switch {
 	case end.answer != nil && end.written && !ok && ctx.Err() == nil:
 		end.again = true
-		body.Notices = append(body.Notices, "your answer was shown to the person, but an action beside it did not succeed. One more round follows: "+
-			"correct the answer if it must be corrected, else repeat it briefly")
+		body.Notices = append(body.Notices, answerAgain)
 		return r.close(ctx, body, end)
 	case end.answer != nil:
 		end.state = store.TurnAnswered
@@ -133,6 +144,8 @@ func (r *round) settle(ctx context.Context, a *attempt) (ending, error) {
 		return end, nil
 	case ctx.Err() != nil:
 		end.state, end.reason = store.TurnInterrupted, interruptReason(ctx)
+	case r.t.stopsOnUnknown() && r.unknown():
+		end.state, end.reason = store.TurnFailed, "unknown_outcome: an action may have happened and nobody knows; the agent is configured to stop then"
 	}
 	return r.close(ctx, body, end)
 }
@@ -174,6 +187,10 @@ func (r *round) execute(ctx context.Context, a *attempt) {
 				r.abandon(ctx, f, "earlier_action_failed", "not executed: an earlier action of the round did not succeed")
 				continue
 			}
+			if f.held() {
+				failed = true
+				continue
+			}
 			slots <- struct{}{}
 			wg.Add(1)
 			go func() {
@@ -211,6 +228,9 @@ func (r *round) record(ctx context.Context, a *attempt) (body timeline.Round, ok
 	for _, p := range r.priors {
 		if claimed[p.row.ID] {
 			continue
+		}
+		if p.now(r).State == writ.Held { // nobody asks for it any more
+			r.withhold(ctx, p.row)
 		}
 		n := r.orphanNotice(p)
 		body.Notices = append(body.Notices, n)

@@ -112,14 +112,32 @@ type Input struct {
 	// none. It may be called from several goroutines. Nil: nobody can answer.
 	Ask  func(ctx context.Context, q Question) (answers json.RawMessage, ok bool)
 	Sink Sink // nil = nobody watches
+	// Kind is store.KindTurn, or store.KindAutonomous for a turn that a schedule begins.
+	Kind string
+
+	resume bool // go on with a parked turn, without a message
+
+	// Of a run that a schedule begins.
+	reserve    func(conversation string) store.ScheduleWrite // counts it, in the batch that begins the turn
+	begun      func()                                        // called once that is durable
+	generation int64                                         // of a new conversation
+}
+
+// message is what the person says; empty when a turn is only resumed.
+func (in *Input) message() string {
+	if in.resume {
+		return ""
+	}
+	return in.Message
 }
 
 // Outcome is how a turn ended.
 type Outcome struct {
 	Conversation string
 	Turn         string
-	State        string // store.TurnAnswered, TurnNoAnswer, TurnInterrupted, TurnFailed
-	Reason       string // for the last three
+	State        string   // store.TurnAnswered, TurnNoAnswer, TurnInterrupted, TurnFailed, TurnParked
+	Reason       string   // for all but the first
+	Held         []string // the actions that wait for an approval, when parked
 	Answer       string
 	Rounds       int
 	Usage        writ.Usage
@@ -210,8 +228,10 @@ func (rt *Runtime) begin(ctx context.Context, in Input) (*turn, error) {
 	b := &store.Batch{ID: rt.cfg.NewID("b_"), Time: now}
 	conv, err := rt.cfg.Store.Conversation(ctx, in.Conversation)
 	switch {
+	case errors.Is(err, store.ErrNotFound) && in.resume:
+		return nil, fmt.Errorf("%w: %s", ErrNotParked, in.Conversation)
 	case errors.Is(err, store.ErrNotFound):
-		conv = store.Conversation{ID: in.Conversation, Tenant: rt.cfg.Tenant, Owner: rt.cfg.Owner, Agent: in.Agent.ID, LeaseToken: 1, Holder: rt.cfg.Holder}
+		conv = store.Conversation{ID: in.Conversation, Tenant: rt.cfg.Tenant, Owner: rt.cfg.Owner, Agent: in.Agent.ID, LeaseToken: 1, Holder: rt.cfg.Holder, Generation: in.generation}
 		b.Conversations = []store.ConversationWrite{{Create: true, Conversation: conv}}
 	case err != nil:
 		return nil, fmt.Errorf("runtime: reading conversation: %w", err)
@@ -227,22 +247,46 @@ func (rt *Runtime) begin(ctx context.Context, in Input) (*turn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("runtime: opening workspace: %w", err)
 	}
-	t := &turn{rt: rt, in: in, conv: conv, ws: ws, started: now, sink: in.Sink}
+	t := &turn{rt: rt, in: in, conv: conv, ws: ws, kind: in.Kind, started: now, sink: in.Sink}
 	if t.sink == nil {
 		t.sink = func(Event) {}
 	}
+	parked, err := rt.parkedTurn(ctx, in.Conversation)
+	if err == nil && parked == nil && in.resume {
+		err = fmt.Errorf("%w: %s", ErrNotParked, in.Conversation)
+	}
+	if err != nil {
+		ws.Close()
+		return nil, err
+	}
 	t.id = rt.cfg.NewID("turn_")
+	if parked != nil {
+		t.id, t.kind = parked.ID, parked.Kind
+	}
 	if err := t.build(ctx); err != nil {
 		ws.Close()
 		return nil, err
 	}
-	b.Turns = []store.TurnWrite{{Turn: store.Turn{ID: t.id, Conversation: conv.ID, Agent: in.Agent.ID, State: store.TurnRunning,
-		ConfigDigest: in.Agent.Digest, Holder: rt.cfg.Holder, Started: now}}}
+	if parked != nil {
+		if err := t.reopen(ctx, *parked); err != nil {
+			ws.Close()
+			return nil, err
+		}
+		return t, nil
+	}
+	inv := t.port.Invocation()
+	b.Turns = []store.TurnWrite{{Turn: inv.Turn(rt.cfg.Holder, in.Agent.Digest, now)}}
 	b.Documents = []store.Document{{Digest: in.Agent.Digest, Body: in.Agent.Effective()}, t.agent.kit.Document()}
 	b.Blocks = []store.Block{timeline.New(conv.ID, t.id, timeline.KindUser, now, timeline.User{Text: in.Message})}
+	if in.reserve != nil {
+		b.Schedules = []store.ScheduleWrite{in.reserve(conv.ID)}
+	}
 	if err := store.Commit(ctx, rt.cfg.Store, b); err != nil {
 		ws.Close()
 		return nil, fmt.Errorf("runtime: beginning turn: %w", err)
+	}
+	if in.begun != nil {
+		in.begun()
 	}
 	t.port.Activate()
 	return t, nil

@@ -338,34 +338,28 @@ func TestEarlyAdmissionRefused(t *testing.T) {
 	}
 }
 
-// TestRowThatNeverStartedIsReplaced: a detached call was admitted and waits for its tool when its attempt breaks. The
-// next attempt has other arguments at its place: the row is withheld, and the new call runs.
+// TestRowThatNeverStartedIsReplaced: a detached call waits for an approval when its attempt breaks. The next attempt has
+// other arguments at its place: the row is withheld, and the new call waits in its stead.
 func TestRowThatNeverStartedIsReplaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		release := make(chan struct{})
-		b := goBench(t, memory.Open(), agentWith("", ", limits: {launch: {concurrency: 1}}"), func(yield func(writ.ModelEvent) bool) {
-			yield(text(callOf("launch", `{"job":1}`) + callOf("launch", `{"job":2}`)))
-			synctest.Wait() // the first one runs, the second one waits; then the stream is cut
-		}, func(yield func(writ.ModelEvent) bool) {
-			yield(text(callOf("launch", `{"job":1}`) + callOf("launch", `{"job":3}`)))
-			close(release)
-			yield(stop)
-		}, says(finalDone))
+		b := goBench(t, memory.Open(), agentWith("", ", approval: {mail: always}"), func(yield func(writ.ModelEvent) bool) {
+			yield(text(callOf("launch", `{"job":1}`) + callOf("mail", `{"to":2}`)))
+			synctest.Wait() // both are admitted; then the stream is cut
+		}, says(callOf("launch", `{"job":1}`), callOf("mail", `{"to":3}`)))
 		var log record
-		b.run(funcs{"launch": {strategy: writ.Neutral, early: true, call: func(_ context.Context, params string) (writ.Result, error) {
-			log.add(params)
-			<-release
-			return writ.TextResult("launched"), nil
-		}}})
-		if want := `{"job":1}, {"job":3}`; log.String() != want {
+		b.run(funcs{
+			"launch": {strategy: writ.Neutral, early: true, call: log.logged("launch", nil)},
+			"mail":   {strategy: writ.Neutral, early: true, call: log.logged("mail", nil)},
+		})
+		if want := "launch starts, launch ends"; log.String() != want {
 			t.Error(log.String())
 		}
-		want := "act_1 t.launch round=1 attempt=1 index=0 succeeded early\nact_2 t.launch round=1 attempt=1 index=1 withheld (replaced) early\n" +
-			"act_3 t.launch round=1 attempt=2 index=1 succeeded early\n"
+		want := "act_1 t.launch round=1 attempt=1 index=0 succeeded early\nact_2 t.mail round=1 attempt=1 index=1 withheld (replaced) early\n" +
+			"act_3 t.mail round=1 attempt=2 index=1 held early\n"
 		if got := b.ledgerText(); got != want {
 			t.Error(got)
 		}
-		if s := b.eventsText(); !strings.Contains(s, "was not started and will not be") || strings.Contains(s, "request_conflict") {
+		if s := b.eventsText(); !strings.Contains(s, "turn_ended parked") || strings.Contains(s, "request_conflict") {
 			t.Error(s)
 		}
 	})

@@ -23,6 +23,7 @@ import (
 	"golang.org/x/tools/txtar"
 
 	"writ"
+	"writ/admission"
 	"writ/config"
 	"writ/model/recorded"
 	"writ/runtime"
@@ -356,14 +357,87 @@ func (b *bench) say(rt *runtime.Runtime, message string) (runtime.Outcome, error
 	for _, s := range b.tools {
 		s.interrupt = cancel
 	}
-	return rt.Run(ctx, runtime.Input{Agent: b.agent, Connections: b.connections(), Conversation: "conv", Message: message,
+	in := b.input()
+	in.Message = message
+	if message == "" {
+		return rt.Resume(ctx, in)
+	}
+	return rt.Run(ctx, in)
+}
+
+// step does what one line of a transcript's person says: a message, or an operation from outside the turn:
+//
+//	@approve TOOL, @decline TOOL   decide on the first held action of the tool
+//	@resume                        go on with the parked turn
+//	@resolve TOOL DISPOSITION NOTE resolve the first unknown outcome of the tool
+//	@policy                        from now on the configuration is another one
+//	@restart                       the process is restarted
+func (b *bench) step(rt **runtime.Runtime, line string) (runtime.Outcome, error) {
+	words := strings.Fields(line)
+	if !strings.HasPrefix(line, "@") {
+		return b.say(*rt, line)
+	}
+	ctx := context.Background()
+	arg := func(i int) string {
+		if i < len(words) {
+			return words[i]
+		}
+		return ""
+	}
+	switch words[0] {
+	case "@resume":
+		return b.say(*rt, "")
+	case "@approve", "@decline":
+		list, err := b.store.Approvals(ctx, store.ApprovalFilter{States: []string{store.ApprovalPending}})
+		for _, a := range list {
+			if a.Tool == arg(1) {
+				_, err = (*rt).Decide(ctx, admission.Verdict{Action: a.Action, Approve: words[0] == "@approve", By: admission.Actor{ID: "boss", Operator: true}})
+				return runtime.Outcome{}, err
+			}
+		}
+		return runtime.Outcome{}, errors.Join(err, fmt.Errorf("nothing of %s is held", arg(1)))
+	case "@resolve":
+		rows, err := b.store.Actions(ctx, store.ActionFilter{Tool: arg(1), Unresolved: true})
+		if err != nil || len(rows) == 0 {
+			return runtime.Outcome{}, errors.Join(err, fmt.Errorf("nothing of %s is unknown", arg(1)))
+		}
+		_, err = (*rt).Resolve(ctx, admission.Resolution{Action: rows[0].ID, Disposition: arg(2), Note: strings.Join(words[3:], " "), By: admission.Actor{ID: "boss", Operator: true}})
+		return runtime.Outcome{}, err
+	case "@policy":
+		other := *b.agent
+		other.Digest = strings.Repeat("f", len(other.Digest))
+		b.agent = &other
+		return runtime.Outcome{}, nil
+	case "@restart":
+		if err := (*rt).Close(); err != nil {
+			return runtime.Outcome{}, err
+		}
+		*rt = b.runtime()
+		_, err := (*rt).Recover(ctx)
+		return runtime.Outcome{}, err
+	}
+	b.t.Fatalf("a transcript's person says %q", line)
+	return runtime.Outcome{}, nil
+}
+
+func (b *bench) input() runtime.Input {
+	return runtime.Input{Agent: b.agent, Connections: b.connections(), Conversation: "conv",
 		Model: func(context.Context) (writ.Model, string, error) { return b.model, "recorded", nil },
 		Sink: func(e runtime.Event) {
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			b.events = append(b.events, e)
 			b.told.Broadcast()
-		}})
+		}}
+}
+
+// checkChain holds for every transcript: the history's chain verifies, and it agrees with the ledger.
+func (b *bench) checkChain() {
+	b.t.Helper()
+	v, err := admission.Verify(context.Background(), b.store, "")
+	if err != nil || len(v.Findings) > 0 {
+		b.t.Errorf("the history does not verify: %+v, %v", v.Findings, err)
+	}
 }
 
 func TestTranscripts(t *testing.T) {
@@ -379,11 +453,13 @@ func TestTranscripts(t *testing.T) {
 			rt := b.runtime()
 			var outcomes []string
 			for _, u := range tr.users() {
-				out, err := b.say(rt, u)
+				out, err := b.step(&rt, u)
 				if err != nil {
-					t.Fatalf("turn: %v", err)
+					t.Fatalf("%s: %v", u, err)
 				}
-				outcomes = append(outcomes, outcomeText(out))
+				if out.State != "" {
+					outcomes = append(outcomes, outcomeText(out))
+				}
 			}
 			if err := rt.Close(); err != nil {
 				t.Fatal(err)
@@ -391,6 +467,7 @@ func TestTranscripts(t *testing.T) {
 			got := map[string]string{"want/outcome": strings.Join(outcomes, ""), "want/ledger": b.ledgerText(), "want/calls": b.callsText(),
 				"want/events": b.eventsText(), "want/prompt": b.promptText()}
 			b.checkHistory()
+			b.checkChain()
 			b.checkReplay(1)
 			compareTranscript(t, tr, f, got)
 		})
@@ -487,7 +564,7 @@ func (b *bench) eventsText() string {
 	}
 	for _, e := range b.events {
 		switch e.Type {
-		case runtime.EventUsage, runtime.EventDispatched, runtime.EventSettled, runtime.EventTurnStarted:
+		case runtime.EventUsage, runtime.EventDispatched, runtime.EventSettled, runtime.EventTurnStarted, runtime.EventHeld:
 			continue
 		case runtime.EventThinkingDelta, runtime.EventNotesDelta, runtime.EventAnswerDelta:
 			if last.Type == e.Type && (last.Index == nil) == (e.Index == nil) && (e.Index == nil || *e.Index == *last.Index) {

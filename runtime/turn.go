@@ -2,12 +2,9 @@ package runtime
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -26,6 +23,9 @@ type turn struct {
 	in      Input
 	conv    store.Conversation
 	id      string
+	kind    string   // store.KindTurn or store.KindAutonomous
+	resumed *resumed // the parked turn that this one goes on with
+	before  int      // rounds that it had then
 	started time.Time
 
 	agent    *Agent
@@ -73,6 +73,7 @@ type ending struct {
 	written bool // the answer is on the timeline already
 	again   bool // an action beside the answer did not succeed: exactly one more round may correct it
 	blocks  []store.Block
+	raised  bool // the turn could not go on for a reason of our own
 }
 
 func (t *turn) build(ctx context.Context) error {
@@ -110,13 +111,24 @@ func (t *turn) run(ctx context.Context) (Outcome, error) {
 }
 
 func (t *turn) loop(ctx context.Context) (ending, error) {
-	limit := t.in.Agent.MaxRounds
 	var shown *ending // an answer that one more round may correct
-	for n := 1; ; n++ {
+	if t.resumed != nil {
+		end, err := t.resume(ctx)
+		switch {
+		case err != nil:
+			return ending{}, err
+		case end.state != "":
+			return end, nil
+		case end.again:
+			shown = &end
+		}
+	}
+	limit := t.before + t.in.Agent.MaxRounds
+	for n := t.before + 1; ; n++ {
 		if err := t.sync(ctx); err != nil {
 			return ending{}, err
 		}
-		t.rounds = n
+		t.rounds = n - t.before
 		if _, err := t.compactIfNeeded(ctx, false); err != nil {
 			return ending{}, err
 		}
@@ -125,7 +137,7 @@ func (t *turn) loop(ctx context.Context) (ending, error) {
 		switch {
 		case err != nil:
 			return ending{}, err
-		case end.state == store.TurnAnswered, end.state != "" && shown == nil:
+		case end.state == store.TurnAnswered, end.state == store.TurnParked, end.state != "" && shown == nil:
 			return end, nil
 		case shown != nil: // the one more round: its answer, or the shown one, stands
 			if end.answer == nil {
@@ -142,6 +154,9 @@ func (t *turn) loop(ctx context.Context) (ending, error) {
 func (t *turn) end(ctx context.Context, e ending) (Outcome, error) {
 	out := Outcome{Conversation: t.conv.ID, Turn: t.id, State: e.state, Reason: e.reason, Rounds: t.rounds, Usage: t.usage, Cost: t.spent}
 	now := t.rt.cfg.Now()
+	if e.state == store.TurnParked || e.state == store.TurnAnswered && t.holds() {
+		return out, t.park(ctx, e, &out)
+	}
 	b := &store.Batch{Blocks: append(t.owed, e.blocks...), Turns: []store.TurnWrite{{Expect: store.TurnRunning, Turn: store.Turn{ID: t.id, State: e.state, Reason: e.reason, Ended: now}}}}
 	if e.answer != nil {
 		out.Answer = e.answer.Text
@@ -151,7 +166,7 @@ func (t *turn) end(ctx context.Context, e ending) (Outcome, error) {
 	}
 	b.Blocks = append(b.Blocks, t.block(timeline.KindTurnEnd, timeline.TurnEnd{State: e.state, Reason: e.reason}))
 	t.port.Drain()
-	if err := t.port.Close(ctx, b, t.closingBlock); err != nil {
+	if err := t.closePort(ctx, e, b); err != nil {
 		return out, fmt.Errorf("runtime: ending turn %s: %w", t.id, err)
 	}
 	if e.answer != nil {
@@ -159,6 +174,38 @@ func (t *turn) end(ctx context.Context, e ending) (Outcome, error) {
 	}
 	t.emit(Event{Type: EventTurnEnded, TurnState: e.state, Reason: e.reason, Usage: &t.usage, Cost: t.spent})
 	return out, nil
+}
+
+// closePort closes the port with the batch that ends the turn. A schedule or an approval that was changed at the same
+// time is read again.
+func (t *turn) closePort(ctx context.Context, e ending, b *store.Batch) error {
+	for try := 0; ; try++ {
+		if err := t.scheduled(ctx, e, b); err != nil {
+			return err
+		}
+		err := t.port.Close(ctx, outer(e), b, t.closingBlock)
+		var conflict *store.Conflict
+		if !errors.As(err, &conflict) || try == settleTries {
+			return err
+		}
+	}
+}
+
+// outer is what the history says of the turn itself.
+func outer(e ending) admission.Ending {
+	switch e.state {
+	case store.TurnAnswered:
+		return admission.Ending{Status: admission.StatusSucceeded}
+	case store.TurnNoAnswer:
+		return admission.Ending{Status: admission.StatusFailed, Failure: "resource_exhausted"}
+	case store.TurnInterrupted:
+		return admission.Ending{Status: admission.StatusFailed, Failure: "interrupted"}
+	case store.TurnFailed:
+		if !e.raised {
+			return admission.Ending{Status: admission.StatusFailed, Failure: "backend_error"}
+		}
+	}
+	return admission.Ending{} // it raised: its actions are told, itself is not
 }
 
 // abort ends a turn whose store did not do what it must. When even the end cannot be written the turn stays open, and
@@ -169,7 +216,7 @@ func (t *turn) abort(ctx context.Context, cause error) error {
 		again()
 	}
 	t.keptMu.Unlock()
-	_, err := t.end(ctx, ending{state: store.TurnFailed, reason: "internal error"})
+	_, err := t.end(ctx, ending{state: store.TurnFailed, reason: "internal error", raised: true})
 	t.rt.cfg.Log.Error("turn failed", "turn", t.id, "error", cause)
 	if err != nil {
 		return errors.Join(cause, err)
@@ -204,7 +251,7 @@ func (t *turn) write(ctx context.Context, blocks ...store.Block) error {
 // append writes blocks in the middle of a round, from any goroutine; what is owed waits for the turn's own writes.
 func (t *turn) append(ctx context.Context, blocks ...store.Block) error {
 	b := &store.Batch{ID: t.rt.cfg.NewID("b_"), Time: t.rt.cfg.Now(), Blocks: blocks,
-		Fence: &store.Fence{Conversation: t.conv.ID, Token: t.conv.LeaseToken}}
+		Fence: &store.Fence{Conversation: t.conv.ID, Token: t.conv.LeaseToken, Generation: t.conv.Generation}}
 	if err := store.Commit(context.WithoutCancel(ctx), t.rt.cfg.Store, b); err != nil {
 		return fmt.Errorf("runtime: writing timeline: %w", err)
 	}
@@ -229,9 +276,14 @@ func (t *turn) emit(e Event) {
 // announce says what is true now.
 func (t *turn) announce(r *round, attempt int) string {
 	cfg := t.in.Agent
-	a := prompt.Announce{Round: min(r.n, cfg.MaxRounds), MaxRounds: cfg.MaxRounds, Attempt: attempt, Last: r.n >= cfg.MaxRounds,
+	a := prompt.Announce{Round: min(r.n-t.before, cfg.MaxRounds), MaxRounds: cfg.MaxRounds, Attempt: attempt, Last: r.n-t.before >= cfg.MaxRounds,
 		AnswerOnly: r.answerOnly, Elapsed: t.rt.cfg.Now().Sub(t.started), InputTokens: t.usage.Input + t.usage.CacheRead + t.usage.CacheWrite,
-		OutputTokens: t.usage.Output, Now: t.rt.cfg.Now(), Plans: t.render.Plans(), Unknown: t.render.Unknown()}
+		OutputTokens: t.usage.Output, Now: t.rt.cfg.Now(), Plans: t.render.Plans(), Unknown: t.render.Unknown(), Resolved: t.render.Resolved()}
+	for _, row := range t.port.Rows() {
+		if row.State == writ.Held {
+			a.Held = append(a.Held, row.ToolCallID+" "+row.Tool)
+		}
+	}
 	const most = 40
 	for _, e := range t.ws.Map(most) {
 		a.Workspace = append(a.Workspace, fmt.Sprintf("%s (%d bytes)", e.Ref, e.Size))
@@ -250,54 +302,18 @@ func (t *turn) announce(r *round, attempt int) string {
 	return a.Text()
 }
 
-// Addresses of the implicit authoring that is derived from an agent's tool connections (docs/ledger.md).
-const (
-	boundaryAddress = "participant.observation-boundary.conversation"
-	observation     = "conversation"
-)
+// observation is the observation point of a turn's outcomes.
+const observation = "conversation"
 
-func participantAddress(agent string) string { return "participant." + segment(agent) }
-
-func affordanceAddress(agent, alias string) string {
-	return "participant.behavior-specification." + segment(agent) + ".tool-affordance." + segment(alias)
-}
-
-func contractAddress(tool string) string {
-	alias, name, _ := strings.Cut(tool, ".")
-	return "participant.action-contract." + segment(alias) + "." + segment(name)
-}
-
-func targetAddress(tool string) string { return "tool." + tool }
-
-// segment is one part of a compiled address: lower case letters, digits, "_" and "-", not empty, at most 64.
-func segment(original string) string {
-	s := strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '_' || r == '-':
-			return r
-		}
-		return '-'
-	}, strings.ToLower(original))
-	s = strings.TrimLeft(s, "_-")
-	if s == original && s != "" && len(s) <= 64 {
-		return s
-	}
-	sum := sha256.Sum256([]byte(original)) // two names that only differ in what was changed stay two
-	return "x" + s[:min(len(s), 50)] + "-" + hex.EncodeToString(sum[:5])
-}
-
-// invocation derives the port's bounds: one affordance per connection, one contract per callable, the tool itself the
-// target, the conversation the scope.
+// invocation is the identity and the bounds of the turn's port.
 func (t *turn) invocation() admission.Invocation {
 	cfg := t.in.Agent
-	inv := admission.Invocation{ID: t.id, Tenant: t.rt.cfg.Tenant, Conversation: t.conv.ID, Participant: participantAddress(cfg.ID),
-		Implementation: "participant.implementation." + cfg.Digest[:min(16, len(cfg.Digest))], Scope: t.conv.ID, LeaseToken: t.conv.LeaseToken,
-		Observation: observation, PolicyDigest: cfg.Digest,
-		Limits: admission.Limits{Total: (cfg.MaxRounds + 1) * cfg.MaxActionsPerRound * (cfg.MaxRepairs + 1), Concurrent: max(cfg.MaxActionsPerRound, cfg.MaxConcurrentActions)}}
-	inv.Limits.Total = max(inv.Limits.Total, inv.Limits.Concurrent)
-	for _, tool := range t.agent.Tools() {
-		inv.Bindings = append(inv.Bindings, admission.Binding{Affordance: affordanceAddress(cfg.ID, tool.alias), Contract: contractAddress(tool.ID),
-			Boundary: boundaryAddress, Targets: []string{targetAddress(tool.ID)}})
+	bounds := t.agent.Compiled()
+	if a := cfg.Autonomous; t.kind == store.KindAutonomous && a != nil && a.Actions > 0 {
+		bounds.Total = min(bounds.Total, a.Actions)
+		bounds.Concurrent = min(bounds.Concurrent, bounds.Total)
 	}
-	return inv
+	return admission.Invocation{ID: t.id, Kind: t.kind, Tenant: t.rt.cfg.Tenant, Owner: t.conv.Owner, Conversation: t.conv.ID, Agent: cfg.ID,
+		Generation: t.conv.Generation, LeaseToken: t.conv.LeaseToken, Observation: observation, PolicyDigest: cfg.Digest,
+		IgnoreUnknown: cfg.OnUnknown == config.UnknownContinue, Settled: t.closingBlock, Compiled: bounds}
 }

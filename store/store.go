@@ -27,16 +27,45 @@ type Store interface {
 	Conversations(ctx context.Context, limit int) ([]Conversation, error)
 	// Turn returns one turn, or ErrNotFound.
 	Turn(ctx context.Context, id string) (Turn, error)
-	// OpenTurns lists the turns that have not ended, oldest first.
+	// OpenTurns lists the turns that are running, parked or draining, oldest first.
 	OpenTurns(ctx context.Context) ([]Turn, error)
 	// Blocks returns the blocks of a conversation with Seq > after, in order. limit 0 means all.
 	Blocks(ctx context.Context, conversation string, after int64, limit int) ([]Block, error)
 	// Action returns one row of the ledger, or ErrNotFound.
 	Action(ctx context.Context, id string) (Action, error)
 	// Actions lists rows in the order of their admission.
+	//
+	// A filter with a cursor pages forward; without one the newest rows are kept when Limit cuts.
 	Actions(ctx context.Context, f ActionFilter) ([]Action, error)
 	// Document returns what was stored under the digest, or ErrNotFound.
 	Document(ctx context.Context, digest string) ([]byte, error)
+
+	// Claim returns what a key was used for, or ErrNotFound.
+	Claim(ctx context.Context, scope, key string) (Claim, error)
+	// Approval returns the approval of an action, or ErrNotFound.
+	Approval(ctx context.Context, action string) (Approval, error)
+	// Approvals lists approvals, the oldest first.
+	Approvals(ctx context.Context, f ApprovalFilter) ([]Approval, error)
+	// Operation returns one operation, or ErrNotFound.
+	Operation(ctx context.Context, id string) (Operation, error)
+	// Operations lists what was done about a parent, the oldest first.
+	Operations(ctx context.Context, parent string) ([]Operation, error)
+	// Quarantined lists which of the keys are in quarantine. No keys = everything that is.
+	Quarantined(ctx context.Context, keys ...Key) ([]Quarantine, error)
+	// History returns a conversation's events with Seq > after, in order. limit 0 means all.
+	History(ctx context.Context, conversation string, after int64, limit int) ([]Event, error)
+	// Tips lists the tips of all chains by conversation; with unsealed only of those that grew since the last head.
+	Tips(ctx context.Context, unsealed bool) ([]Tip, error)
+	// Heads returns heads with N > after, in order; a negative after returns the last one alone.
+	Heads(ctx context.Context, after int64) ([]Head, error)
+	// Schedule returns one schedule, or ErrNotFound.
+	Schedule(ctx context.Context, id string) (Schedule, error)
+	// Schedules lists the schedules by id.
+	Schedules(ctx context.Context) ([]Schedule, error)
+	// Token returns the token with the hash, revoked and expired ones too, or ErrNotFound.
+	Token(ctx context.Context, hash string) (Token, error)
+	// Tokens lists the tokens of a kind, the oldest first.
+	Tokens(ctx context.Context, kind string) ([]Token, error)
 	// Close ends the driver after the writes under way.
 	Close() error
 }
@@ -51,7 +80,9 @@ var (
 
 // Conflict says which part of a batch did not find what it expected.
 type Conflict struct {
-	Part string // "fence", "conversation", "turn", "block", "action", "batch"
+	// Part is "fence", "conversation", "turn", "block", "action", "batch", "claim", "approval", "operation",
+	// "quarantine", "head", "schedule" or "token".
+	Part string
 	ID   string
 	Why  string
 }
@@ -73,13 +104,26 @@ type Batch struct {
 	Actions       []ActionWrite
 	Blocks        []Block // appended in order; Seq is set by the store
 	Documents     []Document
-	Time          time.Time
+	Claims        []Claim
+	Approvals     []ApprovalWrite
+	Operations    []Operation
+	History       []Event // appended in order; Seq, Prev and Hash are set by the store
+	Heads         []Head
+	Schedules     []ScheduleWrite
+	Tokens        []TokenWrite
+	// Free are keys that must not be in quarantine. They are checked after the fence, before anything is written.
+	Free []Key
+	// Quarantine puts keys in quarantine besides those that an indeterminate action brings; entering twice is fine.
+	Quarantine []Quarantine
+	Time       time.Time
 }
 
-// Fence makes the whole batch depend on a lease: it is refused when the conversation's token is another one.
+// Fence makes the whole batch depend on a lease: it is refused when the conversation's token or generation is another
+// one.
 type Fence struct {
 	Conversation string
 	Token        int64
+	Generation   int64
 }
 
 // Conversation is a durable thread. The lease token counts takeovers; it only grows.
@@ -91,43 +135,60 @@ type Conversation struct {
 	LeaseToken int64
 	LeaseUntil time.Time
 	Holder     string
+	Generation int64 // of its execution scope; moves by reset only
 	Created    time.Time
 	Changed    time.Time
 }
 
-// ConversationWrite creates a conversation or takes its lease.
+// ConversationWrite creates a conversation, takes its lease, or moves its generation.
 type ConversationWrite struct {
 	Conversation
 	// Create inserts the row; it must not exist.
 	Create bool
-	// ExpectToken is the token the row must carry when Create is false. The row then takes LeaseToken, LeaseUntil
-	// and Holder.
+	// ExpectToken is the token the row must carry when Create is false. The row then takes LeaseToken, LeaseUntil,
+	// Holder and Generation.
 	ExpectToken int64
 }
 
-// Turn is one activation of an agent. State is "running" until it ends.
+// Turn is one activation of an agent, or one invocation of an outside harness. State is "running" until it is parked,
+// drains or ends.
 type Turn struct {
 	ID           string
 	Conversation string
 	Agent        string
-	State        string // running | answered | no_answer | interrupted | failed
-	Reason       string // why it ended, for the last three
+	State        string // running | parked | draining | answered | no_answer | interrupted | failed
+	Reason       string // why it is where it is, but for running and answered
+	Kind         string // KindTurn and so on
+	Tenant       string
+	Owner        string
+	Body         []byte // JSON of the invocation's identity; its shape belongs to package admission
 	ConfigDigest string
 	Holder       string
 	Started      time.Time
 	Ended        time.Time
 }
 
+// Turn kinds. The empty one is an agent's turn.
+const (
+	KindTurn       = ""
+	KindAutonomous = "autonomous" // an agent's turn that a schedule began
+	KindHTTP       = "http"       // an outside harness
+	KindGateway    = "gateway"    // a session of an MCP client
+)
+
 // Turn states.
 const (
 	TurnRunning     = "running"
+	TurnParked      = "parked"   // waits for approvals; nothing runs
+	TurnDraining    = "draining" // taken over: what was dispatched may still be settled by its holder
 	TurnAnswered    = "answered"
 	TurnNoAnswer    = "no_answer"
 	TurnInterrupted = "interrupted"
 	TurnFailed      = "failed"
 )
 
-// TurnWrite inserts a turn (Expect == "") or moves it from the state it expects.
+// TurnWrite inserts a turn (Expect == "") or moves it from the state it expects; then State, Reason, Holder and Ended
+// are written.
 type TurnWrite struct {
 	Turn
 	Expect string
@@ -148,8 +209,10 @@ type Block struct {
 // Action is one row of the ledger: everything about a tool action but its arguments, result and error text, which
 // live on the timeline. Digests are keyed (HMAC).
 type Action struct {
+	Seq            int64 // order of admission in the store; set by the store
 	ID             string
 	Tenant         string
+	Owner          string
 	Conversation   string
 	Turn           string // also the invocation
 	Ordinal        int    // admission order within the invocation, from 1
@@ -177,9 +240,12 @@ type Action struct {
 	IdempotencyKey string
 	Observation    string
 	Early          bool // admitted while the model streamed
-	AdmittedAt     time.Time
+	Offer          string
+	Timeout        time.Duration // how long it may run; 0 = not bounded
+	AdmittedAt     time.Time     // when it was released, for one that had been held
 
 	State        writ.ActionState
+	Status       string // what the harness said of the outcome, where State says less: rejected, partial_success
 	Failure      string // class: tool_error, timeout, interrupted, cancelled, restart, …
 	Evidence     []string
 	ResultDigest string
@@ -187,8 +253,10 @@ type Action struct {
 	SettledAt    time.Time
 }
 
-// ActionWrite inserts a row (Expect == "") or moves it from the state it expects; then only State, Failure, Evidence,
-// ResultDigest, DispatchedAt and SettledAt of Action are written.
+// ActionWrite inserts a row (Expect == "") or moves it from the state it expects; then only State, Status, Failure,
+// Evidence, ResultDigest, Generation, LeaseToken, AdmittedAt, DispatchedAt and SettledAt of Action are written. A row that
+// becomes indeterminate puts (Tenant, Owner, each target) into quarantine until an [OperationResolution] names it; any
+// other settlement takes its keys out.
 type ActionWrite struct {
 	Action
 	Expect writ.ActionState
@@ -201,13 +269,25 @@ type ActionFilter struct {
 	Round        int // 0 = all; rounds count from 1
 	States       []writ.ActionState
 	Tool         string
-	Limit        int // 0 = all; the newest rows are kept
+	Tenant       string
+	Owner        string
+	Participant  string
+	Since        time.Time     // admitted at or after
+	Unresolved   bool          // indeterminate and without a resolution
+	Page         *ActionCursor // nil = the newest Limit rows
+	Limit        int           // 0 = all
 }
 
 // Document is something immutable stored by its digest, such as an effective configuration. Writing it again is fine.
 type Document struct {
 	Digest string
 	Body   []byte
+}
+
+// Empty reports whether the batch would write nothing.
+func (b *Batch) Empty() bool {
+	return len(b.Conversations)+len(b.Turns)+len(b.Actions)+len(b.Blocks)+len(b.Documents)+len(b.Claims)+len(b.Approvals)+
+		len(b.Operations)+len(b.History)+len(b.Heads)+len(b.Schedules)+len(b.Tokens)+len(b.Quarantine) == 0
 }
 
 // Validate refuses batches that no driver may write.

@@ -52,6 +52,17 @@ type actionRow struct {
 	Scope          string           `json:"scope"`
 	Generation     int64            `json:"generation"`
 	Evidence       []string         `json:"evidence,omitempty"`
+	Operations     []operationRow   `json:"operations,omitempty"` // what was done about it; show only
+	Cursor         int64            `json:"cursor"`
+}
+
+// operationRow is an operation that is linked to an action.
+type operationRow struct {
+	ID     string          `json:"id"`
+	Kind   string          `json:"kind"`
+	Actor  string          `json:"actor"`
+	At     time.Time       `json:"at"`
+	Detail json.RawMessage `json:"detail"`
 }
 
 // slotRow is where in a turn the action was asked for.
@@ -73,20 +84,21 @@ func toRow(a store.Action) actionRow {
 		Execution: a.Execution, Effect: a.Effect, AdmittedAt: a.AdmittedAt, DispatchedAt: at(a.DispatchedAt), SettledAt: at(a.SettledAt),
 		Fingerprint: a.Fingerprint, RequestDigest: a.RequestDigest, ArgumentDigest: a.ArgumentDigest, ResultDigest: a.ResultDigest,
 		PolicyDigest: a.PolicyDigest, Participant: a.Participant, Implementation: a.Implementation, Affordance: a.Affordance, Contract: a.Contract,
-		Boundary: a.Boundary, Targets: a.Targets, Scope: a.Scope, Generation: a.Generation, Evidence: a.Evidence}
+		Boundary: a.Boundary, Targets: a.Targets, Scope: a.Scope, Generation: a.Generation, Evidence: a.Evidence, Cursor: a.Seq}
 }
 
 type actionsFlags struct {
-	data, conversation, turn, tool string
-	states                         []string
-	limit                          int
-	json                           bool
+	data, conversation, turn, tool, participant, since string
+	states                                             []string
+	limit                                              int
+	after                                              int64
+	unresolved, json                                   bool
 }
 
 func (a *app) actionsCommand() *cobra.Command {
 	var f actionsFlags
 	cmd := &cobra.Command{
-		Use:   "actions [list | show ID]",
+		Use:   "actions [list | show ID | resolve ID]",
 		Short: "Read the ledger: what was done, and what is not known",
 		Long: `List the rows of the ledger, or show one. Every tool action that was admitted has exactly one row:
 
@@ -100,7 +112,8 @@ It works while another process holds the data directory. Arguments and results a
 ledger; they stand on the conversation's timeline.`,
 		Example: `  writ actions
   writ actions --state indeterminate --json
-  writ actions show act_ABC…`,
+  writ actions show act_ABC…
+  writ actions resolve act_ABC… --as effect_applied --note "it is in the sent folder"`,
 		Args: cobra.MaximumNArgs(2),
 		RunE: func(_ *cobra.Command, args []string) error { return a.actions(&f, args) },
 	}
@@ -111,8 +124,13 @@ ledger; they stand on the conversation's timeline.`,
 	fl.StringVar(&f.turn, "turn", "", "only rows of this turn")
 	fl.StringVar(&f.tool, "tool", "", "only rows of this tool")
 	fl.StringSliceVar(&f.states, "state", nil, "only rows in this state (repeatable)")
-	fl.IntVar(&f.limit, "limit", 100, "at most this many, the newest; 0 = all")
+	fl.StringVar(&f.participant, "participant", "", "only rows of this participant's address")
+	fl.StringVar(&f.since, "since", "", "only rows admitted since: a date, an RFC 3339 time, or a duration back from now")
+	fl.BoolVar(&f.unresolved, "unresolved", false, "only unknown outcomes that nobody has resolved")
+	fl.IntVar(&f.limit, "limit", 100, "at most this many, the newest, or the next after --after; 0 = all")
+	fl.Int64Var(&f.after, "after", -1, "page forward: rows after this cursor, as the JSON's cursor field has it; 0 = from the beginning")
 	_ = cmd.MarkFlagDirname("data")
+	cmd.AddCommand(a.resolveCommand(&f))
 	_ = cmd.RegisterFlagCompletionFunc("state", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		var out []string
 		for _, s := range writ.ActionStates() {
@@ -134,9 +152,19 @@ func (a *app) actions(f *actionsFlags, args []string) error {
 	case verb == "show":
 		return usage("writ actions show needs the id of an action")
 	default:
-		return usage("writ actions %s: there is list, and show ID", strings.Join(args, " "))
+		return usage("writ actions %s: there is list, show ID, and resolve ID", strings.Join(args, " "))
 	}
-	filter := store.ActionFilter{Conversation: f.conversation, Turn: f.turn, Tool: f.tool, Limit: f.limit}
+	filter := store.ActionFilter{Conversation: f.conversation, Turn: f.turn, Tool: f.tool, Participant: f.participant, Unresolved: f.unresolved, Limit: f.limit}
+	if f.after >= 0 {
+		filter.Page = &store.ActionCursor{After: f.after, Limit: f.limit}
+	}
+	if f.since != "" {
+		t, err := parseSince(f.since)
+		if err != nil {
+			return usage("--since %s: write a date as 2026-12-01, a time as 2026-12-01T09:00:00Z, or a duration as 24h", f.since)
+		}
+		filter.Since = t
+	}
 	for _, s := range f.states {
 		st := writ.ActionState(s)
 		if !slices.Contains(writ.ActionStates(), st) {
@@ -169,7 +197,7 @@ func (a *app) actions(f *actionsFlags, args []string) error {
 	a.printActions(rows)
 	open := 0
 	for _, r := range rows {
-		if !r.State.Settled() {
+		if r.State == writ.Admitted || r.State == writ.Dispatched {
 			open++
 		}
 	}
@@ -222,7 +250,7 @@ func (a *app) printActions(rows []store.Action) {
 		}
 	}
 	if unknown > 0 {
-		fmt.Fprintf(a.out, "\n%s of unknown outcome: it may have happened. writ does not repeat it.\n", count(unknown, "action"))
+		fmt.Fprintf(a.out, "\n%s of unknown outcome: it may have happened. writ does not repeat it. writ actions resolve records what you find out.\n", count(unknown, "action"))
 	}
 }
 
@@ -235,6 +263,13 @@ func (a *app) showAction(st *sqlite.Store, f *actionsFlags, id string) error {
 		return refused("", err)
 	}
 	r := toRow(row)
+	ops, err := st.Operations(a.ctx, id)
+	if err != nil {
+		return refused("", err)
+	}
+	for _, op := range ops {
+		r.Operations = append(r.Operations, operationRow{op.ID, op.Kind, op.Actor, op.Time, op.Body})
+	}
 	if f.json {
 		return a.printJSON(r)
 	}
@@ -263,5 +298,69 @@ func (a *app) showAction(st *sqlite.Store, f *actionsFlags, id string) error {
 			fmt.Fprintf(w, "%s\t%s\n", kv[0], kv[1])
 		}
 	}
+	for _, op := range r.Operations {
+		fmt.Fprintf(w, "%s\t%s by %s at %s\n", strings.ReplaceAll(op.Kind, "_", " "), printable(string(op.Detail)), op.Actor, op.At.Local().Format(time.DateTime))
+	}
+	if r.State == writ.Indeterminate && !slices.ContainsFunc(ops, func(o store.Operation) bool { return o.Kind == store.OperationResolution }) {
+		fmt.Fprintf(w, "unresolved\twrit actions resolve %s --as %s\n", r.ID, strings.Join(admission.Dispositions(), "|"))
+	}
 	return w.Flush()
+}
+
+func (a *app) resolveCommand(f *actionsFlags) *cobra.Command {
+	var as, note, key string
+	var evidence []string
+	cmd := &cobra.Command{
+		Use:   "resolve ID --as DISPOSITION",
+		Short: "Record what was found out of an unknown outcome",
+		Long: `Record what you found out at the other end of an action whose outcome is unknown:
+
+  effect_applied   it happened
+  effect_absent    it did not happen
+  accept_unknown   nobody can find out, and that is accepted
+
+It is a new operation linked to the action, whose row never changes; it is made once. It lifts the quarantine of the action's
+targets, and the agent is told in its next round. It repeats nothing: what must be done again is a new action.
+It works while another process holds the data directory.`,
+		Example: `  writ actions resolve act_ABC… --as effect_absent --note "no such payment at the bank" --evidence statement:2026-12`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			if as == "" {
+				return usage("--as is required: one of %s", strings.Join(admission.Dispositions(), ", "))
+			}
+			return a.resolve(f, admission.Resolution{Action: args[0], Disposition: as, By: localActor(), Note: note, Evidence: evidence, Key: key})
+		},
+	}
+	fl := cmd.Flags()
+	fl.StringVar(&as, "as", "", "effect_applied, effect_absent or accept_unknown")
+	fl.StringVar(&note, "note", "", "how you know; the agent reads it")
+	fl.StringSliceVar(&evidence, "evidence", nil, "a reference to the proof (repeatable)")
+	fl.StringVar(&key, "key", "", "idempotency key: the same command again under it is accepted")
+	return cmd
+}
+
+func (a *app) resolve(f *actionsFlags, r admission.Resolution) error {
+	e, _, err := a.operate(dataDir(f.data))
+	if err != nil {
+		return err
+	}
+	op, err := e.runtime.Resolve(a.ctx, r)
+	if cerr := e.close(); cerr != nil {
+		fmt.Fprintf(a.err, "writ: closing: %v\n", cerr)
+	}
+	switch {
+	case errors.Is(err, store.ErrNotFound):
+		return refused("writ actions lists them", fmt.Errorf("no action %s in %s", r.Action, dataDir(f.data)))
+	case errors.Is(err, admission.ErrInvalid):
+		return &exitError{code: exitUsage, err: err}
+	case errors.Is(err, admission.ErrDone):
+		return refused("writ actions show "+r.Action+" tells what was recorded", err)
+	case err != nil:
+		return refused("", err)
+	}
+	if f.json {
+		return a.printJSON(operationRow{op.ID, op.Kind, op.Actor, op.Time, op.Body})
+	}
+	fmt.Fprintf(a.out, "%s is resolved: %s (%s)\n", r.Action, r.Disposition, op.ID)
+	return nil
 }

@@ -16,16 +16,19 @@ type checkFlags struct {
 	config, agent           string
 	live, importing, accept bool
 	json, spec, verbose     bool
+	bindings                bool
 }
 
 func (a *app) checkCommand() *cobra.Command {
 	var f checkFlags
 	cmd := &cobra.Command{
-		Use:   "check -c FILE [--agent ID] [--live] [--import] [--json]",
+		Use:   "check -c FILE [--agent ID] [--live] [--import] [--bindings] [--json]",
 		Short: "Check a configuration and show what its agents may do",
 		Long: `Check a configuration and print, for each agent, its tools with what they mean and where that
 comes from, and every value of its behaviour with the block that supplied it: what the runtime
-enforces and the model reads.
+enforces and the model reads. --bindings adds what admission is held against: for each agent, and each
+participant with authored admission, the actions that a call can be admitted as, with their addresses,
+targets and bounds.
 
 It runs nobody's code and connects to nothing: Python tools are found by parsing. --import imports
 them, --live starts the MCP servers and compares what they offer with what is allowed. --live --accept
@@ -46,6 +49,7 @@ listed and a tool that is not as it was accepted.`,
 	fl.BoolVar(&f.live, "live", false, "start MCP servers and list their tools")
 	fl.BoolVar(&f.importing, "import", false, "import Python files instead of parsing them")
 	fl.BoolVar(&f.accept, "accept", false, "with --live: pin the definitions of the tools as they are now")
+	fl.BoolVar(&f.bindings, "bindings", false, "print every binding of admission, not their number alone")
 	fl.BoolVar(&f.json, "json", false, "print JSON")
 	fl.BoolVar(&f.spec, "builtins", false, "print the built-in tools as TOOL_SPEC JSON and nothing else")
 	fl.BoolVarP(&f.verbose, "verbose", "v", false, "log what servers and workers say")
@@ -55,9 +59,10 @@ listed and a tool that is not as it was accepted.`,
 
 // checked is the JSON of check.
 type checked struct {
-	Agents   []checkedAgent   `json:"agents"`
-	Errors   []config.Problem `json:"errors"`
-	Warnings []config.Problem `json:"warnings"`
+	Agents       []checkedAgent   `json:"agents"`
+	Participants []bound          `json:"participants"`
+	Errors       []config.Problem `json:"errors"`
+	Warnings     []config.Problem `json:"warnings"`
 }
 
 type checkedAgent struct {
@@ -69,6 +74,7 @@ type checkedAgent struct {
 	Digest     string              `json:"digest"`
 	Tools      []toolRow           `json:"tools"`
 	Provenance []config.Provenance `json:"provenance"`
+	Admission  bound               `json:"admission"`
 
 	agent *config.Agent
 }
@@ -88,7 +94,7 @@ func (a *app) check(f *checkFlags) error {
 		return refused("", err)
 	}
 	cfg, report := config.Load(f.config)
-	out := checked{Agents: []checkedAgent{}, Errors: report.Errors, Warnings: report.Warnings}
+	out := checked{Agents: []checkedAgent{}, Participants: []bound{}, Errors: report.Errors, Warnings: report.Warnings}
 	if report.OK() {
 		ids := cfg.Agents()
 		if f.agent != "" {
@@ -99,6 +105,8 @@ func (a *app) check(f *checkFlags) error {
 			} else {
 				ids = []string{agent.ID}
 			}
+		} else {
+			out.Participants = authored(cfg)
 		}
 		for _, id := range ids {
 			agent, err := cfg.Agent(id)
@@ -130,7 +138,7 @@ func (a *app) check(f *checkFlags) error {
 			return err
 		}
 	} else {
-		a.printChecked(out)
+		a.printChecked(out, f.bindings)
 	}
 	if len(out.Errors) > 0 {
 		return &exitError{code: exitRefused}
@@ -173,12 +181,17 @@ func (a *app) checkAgent(agent *config.Agent, f *checkFlags, accepted pins) (one
 		}
 	}
 	for _, c := range conns {
-		if c.Config.Kind != config.KindPython && !(c.Config.Kind == config.KindMCP && f.live) {
+		python, http := c.Config.Kind == config.KindPython, c.Config.Kind == config.KindHTTP
+		if !python && !http && !(c.Config.Kind == config.KindMCP && f.live) {
 			continue
 		}
 		specs, _, err := c.Tools.Tools(a.ctx)
 		if err != nil {
 			continue
+		}
+		errs = append(errs, config.CheckTargets(&c.Config, specs)...)
+		if http {
+			continue // a tool that its document does not have is told above
 		}
 		var names []string
 		for _, s := range specs {
@@ -187,7 +200,7 @@ func (a *app) checkAgent(agent *config.Agent, f *checkFlags, accepted pins) (one
 		warnings = append(warnings, config.CheckAllowed(&c.Config, names)...)
 	}
 	one = checkedAgent{ID: agent.ID, Dialect: agent.Dialect, Model: agent.ModelFor(config.StrongRole).String(), Active: agent.Active, Reason: agent.Reason,
-		Digest: agent.Digest, Tools: inventory(agent, built), Provenance: agent.Provenance, agent: agent}
+		Digest: agent.Digest, Tools: inventory(agent, built), Provenance: agent.Provenance, Admission: derived(built), agent: agent}
 	for i, t := range one.Tools {
 		alias, _, _ := strings.Cut(t.ID, ".")
 		for _, key := range []string{t.ID, alias} {
@@ -214,14 +227,21 @@ func (a *app) definitions(c runtime.Connection) map[string]string {
 	return out
 }
 
-func (a *app) printChecked(out checked) {
+func (a *app) printChecked(out checked, bindings bool) {
 	for i, ag := range out.Agents {
 		if i > 0 {
 			fmt.Fprintln(a.out)
 		}
-		printAgent(a.out, ag)
+		printAgent(a.out, ag, bindings)
 	}
-	if len(out.Agents) > 0 && len(out.Errors)+len(out.Warnings) > 0 {
+	for i, p := range out.Participants {
+		if i+len(out.Agents) > 0 {
+			fmt.Fprintln(a.out)
+		}
+		fmt.Fprintf(a.out, "participant %s (runtime %s, implementation %s)\n", p.Name, p.Runtime, p.Implementation)
+		p.print(a.out, bindings)
+	}
+	if len(out.Agents)+len(out.Participants) > 0 && len(out.Errors)+len(out.Warnings) > 0 {
 		fmt.Fprintln(a.out)
 	}
 	for _, p := range out.Errors {
@@ -230,10 +250,14 @@ func (a *app) printChecked(out checked) {
 	for _, p := range out.Warnings {
 		fmt.Fprintln(a.out, "warning:", p)
 	}
-	fmt.Fprintf(a.out, "\n%s, %s, %s\n", count(len(out.Agents), "agent"), count(len(out.Errors), "error"), count(len(out.Warnings), "warning"))
+	read := count(len(out.Agents), "agent")
+	if n := len(out.Participants); n > 0 {
+		read += ", " + count(n, "participant")
+	}
+	fmt.Fprintf(a.out, "\n%s, %s, %s\n", read, count(len(out.Errors), "error"), count(len(out.Warnings), "warning"))
 }
 
-func printAgent(w io.Writer, ag checkedAgent) {
+func printAgent(w io.Writer, ag checkedAgent, bindings bool) {
 	head := fmt.Sprintf("agent %s (%s dialect", ag.ID, ag.Dialect)
 	if ag.Model != "" {
 		head += ", model " + ag.Model
@@ -253,9 +277,6 @@ func printAgent(w io.Writer, ag checkedAgent) {
 			value = string([]rune(value)[:57]) + "…"
 		}
 		where := p.Block
-		if p.Key == "on_unknown" {
-			where += "; not enforced by this version"
-		}
 		if !p.Pos.IsZero() {
 			where += fmt.Sprintf(", line %d", p.Pos.Line)
 		}
@@ -287,6 +308,8 @@ func printAgent(w io.Writer, ag checkedAgent) {
 			fmt.Fprintf(w, "      in namespace %s: strategy %s\n", ns, t.namespaces[ns].Strategy)
 		}
 	}
+	fmt.Fprintln(w, "\n  admission")
+	ag.Admission.print(w, bindings)
 }
 
 // toolSpec is the static mapping of a built-in tool, in the form of the traits article's TOOL_SPEC.

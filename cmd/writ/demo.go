@@ -99,7 +99,7 @@ func (a *app) demo(f *demoFlags) (err error) {
 		if err != nil {
 			return a.turnError(err)
 		}
-		return errors.Join(exitFor(out), d.verdict())
+		return errors.Join(a.exitFor(s, out, &turnFlags{json: true}), d.verdict())
 	}
 	return a.demoText(d, s)
 }
@@ -160,7 +160,7 @@ func (a *app) demoText(d *demoRun, s *session) error {
 	} else {
 		fmt.Fprintln(a.out, "next: writ demo --data DIR keeps the data; docs/tour.md follows one of these calls through the code")
 	}
-	return errors.Join(exitFor(out), d.verdict())
+	return errors.Join(a.exitFor(s, out, &turnFlags{json: true}), d.verdict())
 }
 
 // verdict is the demo's own proof: the counter that the job itself keeps.

@@ -85,8 +85,17 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 				t.Errorf("%s: %s: there is no command %s", doc, code, m[1])
 				continue
 			}
+			if c != nil { // the command that is meant may be one below
+				for _, word := range strings.Fields(code)[2:] {
+					for _, below := range c.Commands() {
+						if below.Name() == strings.Trim(word, "`") {
+							c = below
+						}
+					}
+				}
+			}
 			for _, flag := range regexp.MustCompile(`--([a-z]+)`).FindAllStringSubmatch(code, -1) {
-				if c != nil && c.Flags().Lookup(flag[1]) == nil && c.PersistentFlags().Lookup(flag[1]) == nil && flag[1] != "help" {
+				if c != nil && c.Flags().Lookup(flag[1]) == nil && c.PersistentFlags().Lookup(flag[1]) == nil && c.InheritedFlags().Lookup(flag[1]) == nil && flag[1] != "help" {
 					t.Errorf("%s: %s: no flag --%s", doc, code, flag[1])
 				}
 			}

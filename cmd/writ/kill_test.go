@@ -11,10 +11,14 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
 	"writ"
+	"writ/store"
+	"writ/store/sqlite"
 )
 
 const killConfig = `
@@ -30,9 +34,10 @@ surfaces:
         tools:
           - kind: mcp
             server_id: w
-            allowed: [bump, look, launch]
-            limits: {look: {concurrency: 1}}
+            allowed: [bump, look, launch, ask]
+            approval: {ask: always}
             tool_traits:
+              ask: {strategy: [exploitation]}
               bump: {strategy: [exploitation]}
               look: {strategy: [exploration]}
               launch:
@@ -160,24 +165,181 @@ func TestKillAfterTheEffect(t *testing.T) {
 	}
 }
 
+// killer kills the process, as kill -9 does, before or after the n-th write: "before:7", "after:7". Empty = never.
+func killer(spec string) func(store.Store) store.Store {
+	when, count, ok := strings.Cut(spec, ":")
+	at, err := strconv.Atoi(count)
+	if !ok || err != nil {
+		return nil
+	}
+	return func(st store.Store) store.Store {
+		var n atomic.Int64
+		die := func(*store.Batch) error {
+			_ = syscall.Kill(os.Getpid(), syscall.SIGKILL)
+			select {} // the signal is on its way
+		}
+		f := &store.Fault{Store: st}
+		if when == "before" {
+			f.Before = func(b *store.Batch) error {
+				if n.Add(1) == int64(at) {
+					return die(b)
+				}
+				return nil
+			}
+		} else {
+			f.After = func(b *store.Batch) error {
+				if n.Add(1) == int64(at) {
+					return die(b)
+				}
+				return nil
+			}
+		}
+		return f
+	}
+}
+
+// A call that had no grant when the process was killed is withheld. The third write of this turn is its dispatch.
 func TestKillBeforeDispatch(t *testing.T) {
 	k := newKillBench(t)
-	// Both explorations are admitted; the tool takes one at a time, and the first one kills the process.
-	out, err := k.run(roundOf("", action("w.look", `{"who":"a","kill":true,"delay":300}`), action("w.look", `{"who":"b"}`))+answerRound, "go")
-	if !killed(err) {
-		t.Fatalf("the process was not killed: %v\n%s", err, out)
+	k.write("rec.yaml", "writ_recording: 1\ndialect: channel\nrounds:\n"+roundOf("", action("w.bump", `{"who":"a"}`))+answerRound)
+	for n := 1; ; n++ {
+		cmd := k.command("run", "-c", "writ.yaml", "--model", "recorded:rec.yaml", "--conversation", "c", "go")
+		cmd.Env = append(cmd.Env, fmt.Sprintf("WRIT_KILL_WRITE=before:%d", n))
+		if err := cmd.Run(); !killed(err) {
+			t.Fatalf("no write of the turn is a dispatch: %v", err)
+		}
+		if rows := k.rows(); len(rows) > 0 && rows[len(rows)-1].State == writ.Admitted {
+			break
+		}
 	}
-	out, err = k.run(answerRound+"    expect: [\"not executed (restart)\"]\n", "what happened?")
+	out, err := k.run(answerRound+"    expect: [\"not executed (restart)\"]\n", "what happened?")
 	if err != nil {
 		t.Fatalf("the next turn: %v\n%s", err, out)
 	}
-	got := map[string]int{}
+	if rows := k.rows(); rows[len(rows)-1].State != writ.Withheld || k.count("a") != 0 {
+		t.Errorf("rows %+v, effects %v", rows, k.effects())
+	}
+}
+
+// TestKillAtEveryWrite kills the real process before and after each of its writes, in a turn with every kind of call and
+// an approval, restarts, and holds the ledger against the witness; then what is unknown is resolved and what is held is
+// approved. WRIT_CRASH_ALL takes every write, else every third one is taken.
+func TestKillAtEveryWrite(t *testing.T) {
+	step := 3
+	if os.Getenv("WRIT_CRASH_ALL") != "" {
+		step = 1
+	}
+	rounds := roundOf("", action("w.launch", `{"who":"early"}`), action("w.bump", `{"who":"b1"}`), action("w.bump", `{"who":"b2"}`)) +
+		roundOf("", action("w.look", `{"who":"l1"}`), action("w.look", `{"who":"l2"}`)) +
+		roundOf("", action("w.bump", `{"who":"b3","fail":true}`)) + roundOf("", action("w.ask", `{"who":"held"}`)) + answerRound
+	kills, seen := 0, map[writ.ActionState]int{}
+	for _, when := range []string{"before", "after"} {
+		for n, last := 1, false; !last; n += step {
+			k := newKillBench(t)
+			k.write("rec.yaml", "writ_recording: 1\ndialect: channel\nrounds:\n"+rounds)
+			k.write("end.yaml", "writ_recording: 1\ndialect: channel\nrounds:\n"+answerRound)
+			kill := fmt.Sprintf("WRIT_KILL_WRITE=%s:%d", when, n)
+			died := k.killedBy(kill, "run", "-c", "writ.yaml", "--model", "recorded:rec.yaml", "--conversation", "c", "go")
+			if !died { // the turn has fewer writes: the next process, which approves, goes on counting from one
+				died = k.killedBy(fmt.Sprintf("WRIT_KILL_WRITE=%s:%d", when, n-k.writes()), "approve", k.held(), "-c", "writ.yaml", "--model", "recorded:end.yaml")
+				last = !died
+			}
+			if died {
+				kills++
+			}
+			for state, n := range k.afterKill(fmt.Sprintf("%s write %d", when, n)) {
+				seen[state] += n
+			}
+		}
+	}
+	t.Logf("%d kills; rows by state: %v", kills, seen)
+}
+
+// killedBy runs a command that is to be killed at a write, and reports whether it was.
+func (k *killBench) killedBy(env string, args ...string) bool {
+	k.t.Helper()
+	cmd := k.command(args...)
+	cmd.Env = append(cmd.Env, env)
+	out, err := cmd.CombinedOutput()
+	var ee *exec.ExitError
+	if err != nil && (!errors.As(err, &ee) || ee.ExitCode() > 4) {
+		k.t.Fatalf("%v: %v\n%s", args, err, out)
+	}
+	return killed(err)
+}
+
+// writes is about how many writes the turn had until it was parked: those of its blocks and rows.
+func (k *killBench) writes() int {
+	k.t.Helper()
+	st, err := sqlite.OpenReadOnly(k.t.Context(), k.path("data"))
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	defer st.Close()
+	n := 2 // its beginning and its parking
 	for _, r := range k.rows() {
-		got[string(r.State)]++
+		n++
+		if r.DispatchedAt != nil {
+			n += 2
+		}
 	}
-	if got["withheld"] != 1 || got["indeterminate"] != 1 || k.count("a")+k.count("b") != 1 {
-		t.Errorf("states %v, effects %v", got, k.effects())
+	blocks, err := st.Blocks(k.t.Context(), "c", 0, 0)
+	if err != nil {
+		k.t.Fatal(err)
 	}
+	for _, b := range blocks {
+		if b.Kind == "round" {
+			n += 2
+		}
+	}
+	return n
+}
+
+// held is the action that waits for an approval, or a name of none.
+func (k *killBench) held() string {
+	for _, r := range k.rows() {
+		if r.State == writ.Held {
+			return r.ID
+		}
+	}
+	return "act_none"
+}
+
+// afterKill restarts, goes on, resolves what is unknown, approves what is held, and holds the ledger against the witness
+// at the end.
+func (k *killBench) afterKill(what string) map[writ.ActionState]int {
+	k.t.Helper()
+	do := func(args ...string) {
+		k.t.Helper()
+		out, err := k.command(args...).CombinedOutput()
+		var ee *exec.ExitError
+		if err != nil && (!errors.As(err, &ee) || ee.ExitCode() != 4) {
+			k.t.Fatalf("after a kill %s: %v: %v\n%s", what, args, err, out)
+		}
+	}
+	if _, err := os.Stat(k.path("data/writ.db")); err != nil {
+		return nil // killed before there was anything
+	}
+	do("run", "-c", "writ.yaml", "--model", "recorded:end.yaml", "--conversation", "c", "again")
+	do("audit", "verify")
+	if id := k.held(); id != "act_none" {
+		do("approve", id, "-c", "writ.yaml", "--model", "recorded:end.yaml")
+	}
+	for _, r := range k.rows() {
+		if r.State == writ.Indeterminate {
+			do("actions", "resolve", r.ID, "--as", "accept_unknown")
+		}
+	}
+	do("audit", "verify")
+	states := k.hold(what)
+	if states[writ.Indeterminate] > 0 { // the resolution has lifted the quarantine
+		k.write("more.yaml", "writ_recording: 1\ndialect: channel\nrounds:\n"+roundOf("", action("w.bump", `{"who":"more"}`))+answerRound)
+		do("run", "-c", "writ.yaml", "--model", "recorded:more.yaml", "--conversation", "c2", "more")
+		if k.count("more") != 1 {
+			k.t.Errorf("after a kill %s: the target is still held back", what)
+		}
+	}
+	return states
 }
 
 func TestKillAnEarlyCall(t *testing.T) {
@@ -225,7 +387,7 @@ func TestKillAtAnyMoment(t *testing.T) {
 		if out, err := k.run(answerRound, "again"); err != nil {
 			t.Fatalf("kill %d: the next turn: %v\n%s", i, err, out)
 		}
-		for state, n := range k.hold(i) {
+		for state, n := range k.hold(fmt.Sprint(i)) {
 			seen[state] += n
 		}
 	}
@@ -233,7 +395,7 @@ func TestKillAtAnyMoment(t *testing.T) {
 }
 
 // hold compares the ledger with the witness.
-func (k *killBench) hold(i int) map[writ.ActionState]int {
+func (k *killBench) hold(i string) map[writ.ActionState]int {
 	k.t.Helper()
 	effects := map[string]int{}
 	for _, e := range k.effects() {
@@ -247,18 +409,18 @@ func (k *killBench) hold(i int) map[writ.ActionState]int {
 		n := effects[r.IdempotencyKey]
 		switch {
 		case n > 1:
-			k.t.Errorf("kill %d: %s happened %d times", i, r.ID, n)
+			k.t.Errorf("kill %s: %s happened %d times", i, r.ID, n)
 		case !r.State.Settled():
-			k.t.Errorf("kill %d: %s is %s after the restart", i, r.ID, r.State)
+			k.t.Errorf("kill %s: %s is %s after the restart", i, r.ID, r.State)
 		case r.State == writ.Withheld && n != 0:
-			k.t.Errorf("kill %d: %s is withheld and happened", i, r.ID)
+			k.t.Errorf("kill %s: %s is withheld and happened", i, r.ID)
 		case (r.State == writ.Succeeded || r.Failure == "tool_error") && n != 1:
-			k.t.Errorf("kill %d: %s is %s and happened %d times", i, r.ID, r.State, n)
+			k.t.Errorf("kill %s: %s is %s and happened %d times", i, r.ID, r.State, n)
 		}
 	}
 	for key := range effects {
 		if !known[key] {
-			k.t.Errorf("kill %d: an effect without a row: %s", i, key)
+			k.t.Errorf("kill %s: an effect without a row: %s", i, key)
 		}
 	}
 	return states

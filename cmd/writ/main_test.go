@@ -15,6 +15,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	seam = killer(os.Getenv("WRIT_KILL_WRITE"))
 	testscript.Main(m, map[string]func(){
 		"writ":    main,
 		"witness": witness,
@@ -63,6 +64,7 @@ func witness() {
 	s := mcp.NewServer(&mcp.Implementation{Name: "witness", Version: "1"}, nil)
 	mcp.AddTool(s, &mcp.Tool{Name: "bump", Description: "Count."}, bump)
 	mcp.AddTool(s, &mcp.Tool{Name: "look", Description: "Count, reading."}, bump)
+	mcp.AddTool(s, &mcp.Tool{Name: "ask", Description: "Count, when a person agrees."}, bump)
 	mcp.AddTool(s, &mcp.Tool{Name: "launch", Description: "Count, detached."}, bump)
 	if err := s.Run(context.Background(), &mcp.StdioTransport{}); err != nil {
 		os.Exit(1)

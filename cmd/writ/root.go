@@ -20,6 +20,7 @@ const (
 	exitRefused     = 1 // refused or invalid input
 	exitUsage       = 2
 	exitNoAnswer    = 3
+	exitWaiting     = 4 // for an approval
 	exitInterrupted = 130
 )
 
@@ -135,7 +136,8 @@ See the ledger: writ actions`,
 	}
 	root.CompletionOptions.HiddenDefaultCmd = false
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usage("%v", err) })
-	root.AddCommand(a.checkCommand(), a.explainCommand(), a.runCommand(), a.chatCommand(), a.actionsCommand(), a.timelineCommand(), a.demoCommand(),
+	root.AddCommand(a.checkCommand(), a.explainCommand(), a.runCommand(), a.chatCommand(), a.actionsCommand(), a.approvalsCommand(),
+		a.approveCommand(), a.declineCommand(), a.auditCommand(), a.schedulesCommand(), a.timelineCommand(), a.demoCommand(), a.gatewayCommand(), a.serveCommand(), a.tokenCommand(),
 		a.schemaCommand(), a.versionCommand(), a.demoServerCommand())
 	return root
 }

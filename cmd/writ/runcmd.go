@@ -101,9 +101,13 @@ func (a *app) session(f *turnFlags) (*session, error) {
 }
 
 func (s *session) turn(ctx context.Context, conversation, message string, sink runtime.Sink) (runtime.Outcome, error) {
-	return s.engine.runtime.Run(ctx, runtime.Input{Agent: s.agent, Connections: s.conns, Conversation: conversation, Message: message,
+	return s.engine.runtime.Run(ctx, s.input(conversation, message, sink))
+}
+
+func (s *session) input(conversation, message string, sink runtime.Sink) runtime.Input {
+	return runtime.Input{Agent: s.agent, Connections: s.conns, Conversation: conversation, Message: message,
 		Model:    func(context.Context) (writ.Model, string, error) { return s.first.Model, s.first.Name, nil },
-		Fallback: s.others, Price: s.models.price, Ask: s.ask(), Sink: sink})
+		Fallback: s.others, Price: s.models.price, Ask: s.ask(), Sink: sink}
 }
 
 func (s *session) ask() func(context.Context, runtime.Question) (json.RawMessage, bool) {
@@ -169,7 +173,11 @@ The answer goes to standard output, what happens meanwhile to standard error. Wi
 event is one line on standard output (docs/cli.md lists them). Ctrl-C ends the turn; every call
 still gets its result. A second Ctrl-C ends the process at once.
 
-Exit codes: 0 answered, 1 refused or invalid input, 2 usage, 3 ended without an answer, 130 interrupted.`,
+A call that needs an approval is held, and the turn waits: then writ prints what to decide on and exits. writ approve
+goes on with it.
+
+Exit codes: 0 answered, 1 refused or invalid input, 2 usage, 3 ended without an answer, 4 waits for an approval,
+130 interrupted.`,
 		Example: `  writ run -c writ.yaml --model recorded:greeting.yaml "hello"
   echo "hello" | writ run -c writ.yaml --agent main --json`,
 		Args: cobra.MaximumNArgs(1),
@@ -209,7 +217,7 @@ func (a *app) run(f *turnFlags, args []string) (err error) {
 	if !f.json {
 		a.printCost(s, out)
 	}
-	return exitFor(out)
+	return a.exitFor(s, out, f)
 }
 
 // printCost tells what a turn used, where that is known.
@@ -260,8 +268,13 @@ func (a *app) turnError(err error) error {
 	return refused("", err)
 }
 
-func exitFor(out runtime.Outcome) error {
+func (a *app) exitFor(s *session, out runtime.Outcome, f *turnFlags) error {
 	switch out.State {
+	case store.TurnParked:
+		if !f.json {
+			a.printParked(a.ctx, s, out, f.config)
+		}
+		return &exitError{code: exitWaiting}
 	case store.TurnAnswered:
 		return nil
 	case store.TurnInterrupted:
@@ -277,7 +290,8 @@ func (a *app) chatCommand() *cobra.Command {
 		Short: "Talk with an agent in the terminal",
 		Long: `Talk with an agent: each line is a turn of one conversation, whose history is kept in the data
 directory. --conversation goes on with an earlier one. Ctrl-D or an empty line twice ends the chat;
-Ctrl-C ends it too, after the running turn has given each of its calls a result.`,
+Ctrl-C ends it too, after the running turn has given each of its calls a result. A call that needs an
+approval is asked for here; what is left for later waits for writ approve.`,
 		Example: `  writ chat -c writ.yaml --model recorded:talk.yaml`,
 		Args:    cobra.NoArgs,
 		RunE:    func(*cobra.Command, []string) error { return a.chat(&f) },
@@ -316,11 +330,23 @@ func (a *app) chat(f *turnFlags) (err error) {
 		blank = 0
 		sink := a.sink(f.json)
 		out, err := s.turn(a.ctx, conversation, line, sink.event)
+		for err == nil && out.State == store.TurnParked {
+			sink.done()
+			decided, aerr := a.askApprovals(s, out)
+			if aerr != nil {
+				return aerr
+			}
+			if !decided {
+				break
+			}
+			out, err = s.engine.runtime.Resume(a.ctx, s.input(conversation, "", sink.event))
+		}
 		sink.done()
 		if err != nil {
 			return a.turnError(err)
 		}
 		switch out.State {
+		case store.TurnParked:
 		case store.TurnAnswered:
 		case store.TurnInterrupted:
 			return &exitError{code: exitInterrupted}
@@ -412,6 +438,8 @@ func eventLine(e runtime.Event) string {
 		return fmt.Sprintf("✗ %s refused: %s (%s)", subject, e.Code, e.Code.Meaning())
 	case runtime.EventRetracted:
 		return fmt.Sprintf("✗ %s retracted: %s (%s)", subject, e.Code, e.Code.Meaning())
+	case runtime.EventHeld:
+		return fmt.Sprintf("‖ %s waits for an approval (%s)", subject, e.ActionID)
 	case runtime.EventDispatched:
 		if e.Early {
 			return fmt.Sprintf("▸ %s started while the model still writes (%s)", subject, e.ActionID)

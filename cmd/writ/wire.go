@@ -11,10 +11,13 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"writ"
+	"writ/admission"
 	"writ/config"
 	"writ/runtime"
+	"writ/store"
 	"writ/store/sqlite"
 	toolhttp "writ/tool/http"
 	"writ/tool/mcp"
@@ -68,12 +71,31 @@ func (a *app) agent(cfg *config.Config, id string) (*config.Agent, error) {
 
 // engine is an open data directory with a runtime on it.
 type engine struct {
-	store   *sqlite.Store
+	store   store.Store
 	runtime *runtime.Runtime
+	stop    func()             // of the control socket; nil while this process does not hold the directory
+	applied func(*store.Batch) // set by who wants to know what came through the socket
+	applies sync.Mutex         // guards applied
 }
 
+// onApplied sets who is told of what other commands have written through this process.
+func (e *engine) onApplied(fn func(*store.Batch)) {
+	e.applies.Lock()
+	defer e.applies.Unlock()
+	e.applied = fn
+}
+
+// localOwner is on whose behalf the command line works, until there are accounts.
+func localOwner() string { return fmt.Sprintf("local:%d", os.Getuid()) }
+
+// localActor may do everything with the data directory of its own user.
+func localActor() admission.Actor { return admission.Actor{ID: localOwner(), Operator: true} }
+
+// seam is where this package's tests fail and kill at chosen writes; nil in the program.
+var seam func(store.Store) store.Store
+
 func (a *app) open(ctx context.Context, dir string, log *slog.Logger) (*engine, error) {
-	st, err := sqlite.Open(ctx, dir)
+	st, err := openStore(ctx, dir)
 	if errors.Is(err, sqlite.ErrInUse) {
 		return nil, refused("use another --data directory, or wait for that process; writ actions reads this one meanwhile", err)
 	}
@@ -85,7 +107,7 @@ func (a *app) open(ctx context.Context, dir string, log *slog.Logger) (*engine, 
 		st.Close()
 		return nil, refused("", err)
 	}
-	rt, err := runtime.New(runtime.Config{Store: st, Key: key, Dir: dir, Log: log})
+	rt, err := runtime.New(runtime.Config{Store: st, Key: key, Dir: dir, Log: log, Owner: localOwner()})
 	if err != nil {
 		st.Close()
 		return nil, refused("", err)
@@ -105,10 +127,39 @@ func (a *app) open(ctx context.Context, dir string, log *slog.Logger) (*engine, 
 			}
 		}
 	}
+	e.stop, err = control(dir, st, func(b *store.Batch) {
+		e.applies.Lock()
+		fn := e.applied
+		e.applies.Unlock()
+		if fn != nil {
+			fn(b)
+		}
+	})
+	if err != nil { // it works without; only other commands cannot write meanwhile
+		fmt.Fprintf(a.err, "writ: other commands cannot reach this process: %v\n", err)
+		e.stop = func() {}
+	}
 	return e, nil
 }
 
-func (e *engine) close() error { return errors.Join(e.runtime.Close(), e.store.Close()) }
+func openStore(ctx context.Context, dir string) (store.Store, error) {
+	st, err := sqlite.Open(ctx, dir)
+	if err != nil || seam == nil {
+		return st, err
+	}
+	return seam(st), nil
+}
+
+// close gives the directory up. What has grown of the histories is sealed first.
+func (e *engine) close() error {
+	err := e.runtime.Close()
+	if e.stop != nil {
+		e.stop()
+		_, _, serr := e.runtime.Seal(context.Background())
+		err = errors.Join(err, serr)
+	}
+	return errors.Join(err, e.store.Close())
+}
 
 // tenantKey reads the key of the digests, or makes it on first use. It never leaves its file.
 func tenantKey(dir string) ([]byte, error) {

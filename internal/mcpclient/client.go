@@ -65,6 +65,8 @@ type Config struct {
 	// Elicit answers a question that a server of an older protocol asks in the middle of a call, with the JSON of its
 	// params; the answer is {"action": "accept" | "decline" | "cancel", "content": {…}}. Nil = every one is declined.
 	Elicit func(ctx context.Context, params json.RawMessage) (json.RawMessage, error)
+	// Relay makes the client speak for another one; AskInput and Elicit do not matter then. Nil = it speaks for itself.
+	Relay *Relay
 }
 
 // Health is what is known of the server.
@@ -93,18 +95,20 @@ type Client struct {
 	streak    int       // failures since the last success; sets the backoff
 	notBefore time.Time // of the next start
 
-	calls   sync.Map     // progress token → progressOf
-	tokens  atomic.Int64 // progress tokens so far
-	changes atomic.Int64 // list_changed notifications so far
-	listMu  chan struct{}
-	listing *listing // guarded by mu
-	handed  int64    // changes when Tools last answered; guarded by mu
+	progress sync.Map     // progress token → progressOf
+	tags     sync.Map     // key of a relayed request → the Tag of the request it belongs to
+	tokens   atomic.Int64 // progress tokens so far
+	changes  atomic.Int64 // list_changed notifications so far
+	listMu   chan struct{}
+	listing  *listing // guarded by mu
+	handed   int64    // changes when Tools last answered; guarded by mu
 }
 
 // session is one process, or one session over HTTP, with its handshake done.
 type session struct {
 	*mcp.ClientSession
-	link link
+	link   link
+	notify mcp.MethodHandler // sends a notification
 }
 
 func (s *session) dead() bool { return s.link.dead() }
@@ -119,6 +123,9 @@ type link interface {
 	doubtful() bool                                             // it may have ended without a word; a ping will tell
 	deaf() bool                                                 // a change of the tools would not be heard of
 	drop(why string)                                            // gives the session up
+	cancelling(jsonrpc.ID)                                      // the SDK is telling the server to give the request up
+	awaitCancels()                                              // waits until the server has been told of all, no longer than the grace
+	hearing(context.Context)                                    // waits until what the server tells can be heard
 	bind(context.Context) (context.Context, context.CancelFunc) // ends a request with the session, where that must be
 	forget(*exchange)                                           // nobody waits for it any more
 	state() string                                              // how it ended, for messages
@@ -258,39 +265,18 @@ var errExpired = errors.New("the server has ended the session; the next call get
 
 // callOnce sends the call over one session. An error with sent false means that the server saw nothing of it.
 func (c *Client) callOnce(ctx context.Context, s *session, params *mcp.CallToolParams) (res writ.Result, sent bool, err error) {
-	// The SDK's own goroutines end with the call's context.
-	ctx, cancel := s.link.bind(ctx)
-	defer cancel()
-	xctx, x := withExchange(ctx)
-	// The SDK writes what the session's protocol wants into the parameters.
-	own := *params
-	own.Meta = maps.Clone(params.Meta)
-	_, err = s.CallTool(xctx, &own)
-	s.link.forget(x)
-	o := x.snapshot()
+	raw, sent, err := c.once(ctx, s, func(ctx context.Context) error { return send(ctx, s.ClientSession, params, maps.Clone(params.Meta)) })
+	var refusal *Refusal
 	switch {
-	case o.expired:
-		return res, true, errExpired
-	case o.answered && o.unread != "":
-		// Whether it was a success is in the answer that could not be kept.
-		return res, true, fmt.Errorf("the tool answered, but it could not be kept: %s (limit %d bytes, %d levels)", o.unread, c.cfg.MaxResult, maxDepth)
-	case o.answered && o.refused != "":
-		return writ.ErrorResult("the server refused the call: %s", o.refused), true, nil
-	case o.answered && o.rpcErr != nil:
-		return writ.ErrorResult("the server refused the call: %s (code %d)", o.rpcErr.Message, o.rpcErr.Code), true, nil
-	case o.answered:
-		res, err = mapResult(o.result, c.cfg.AskInput)
-		return res, true, err
-	case ctx.Err() != nil:
-		return res, o.sent, context.Cause(ctx)
-	case o.lost != "":
-		return res, o.sent, errors.New(o.lost)
-	case err == nil:
-		return res, true, errors.New("the call ended without an answer")
-	case s.dead():
-		return res, o.sent, errors.New(s.link.state())
+	case errors.As(err, &refusal) && refusal.Status != "":
+		return writ.ErrorResult("the server refused the call: %s", refusal.Status), true, nil
+	case errors.As(err, &refusal):
+		return writ.ErrorResult("the server refused the call: %s (code %d)", refusal.Message, refusal.Code), true, nil
+	case err != nil:
+		return res, sent, err
 	}
-	return res, o.sent, err
+	res, err = mapResult(raw, c.cfg.AskInput)
+	return res, true, err
 }
 
 // acquire returns a live session, starting one where there is none. Its errors are [writ.ErrNotStarted].
@@ -390,7 +376,7 @@ func (c *Client) run(st *start, notBefore time.Time) {
 // many servers close on any other first message, then, for a server that knows only newer ones, with discovery. Over
 // HTTP a message that is not understood costs nothing, so there the newest protocol of all comes first.
 func (c *Client) connect() (*session, error) {
-	if c.cfg.URL != "" {
+	if c.cfg.URL != "" && c.cfg.Relay == nil { // a relay's server must be able to ask
 		return c.connectAs("")
 	}
 	sess, err := c.connectAs(legacy)
@@ -417,10 +403,11 @@ func (c *Client) connectAs(protocol string) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	cs, err := c.newClient().Connect(ctx, l.transport(), &mcp.ClientSessionOptions{ProtocolVersion: protocol})
+	client, notify := c.newClient()
+	cs, err := client.Connect(ctx, l.transport(), &mcp.ClientSessionOptions{ProtocolVersion: protocol})
 	if err == nil {
 		l.attach(cs)
-		return &session{ClientSession: cs, link: l}, nil
+		return &session{ClientSession: cs, link: l, notify: notify}, nil
 	}
 	if ctx.Err() != nil && c.life.Err() == nil {
 		err = fmt.Errorf("no handshake within %v", c.cfg.ConnectTimeout)
@@ -454,6 +441,9 @@ func (c *Client) watch(s *session) {
 	}
 	c.mu.Unlock()
 	_ = s.link.stop(c.cfg.Grace)
+	if r := c.cfg.Relay; r != nil && r.Ended != nil && !closing {
+		r.Ended()
+	}
 	if !closing && !s.link.clean() {
 		state := s.link.state()
 		c.log.Warn("the server ended", "state", state)
@@ -496,6 +486,9 @@ func (c *Client) Close() error {
 	c.closed = true
 	s := c.cur
 	c.mu.Unlock()
+	if s != nil {
+		s.link.awaitCancels()
+	}
 	c.endLife(errors.New("the connection was closed"))
 	var err error
 	if s != nil {

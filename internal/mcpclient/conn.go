@@ -30,7 +30,7 @@ type conn struct {
 	endOnce  sync.Once
 
 	exchanges
-	hear    func(jsonrpc.Message) // every message that is no answer, as it is read
+	hear    func(jsonrpc.Message, *exchange) jsonrpc.Message // takes every message that is no answer, as it is read
 	garbage int
 }
 
@@ -55,7 +55,7 @@ type transport struct{ c *conn }
 // Connect implements [mcp.Transport].
 func (t transport) Connect(context.Context) (mcp.Connection, error) { return t.c, nil }
 
-func newConn(p *process, limit int, log *slog.Logger, hear func(jsonrpc.Message)) *conn {
+func newConn(p *process, limit int, log *slog.Logger, hear func(jsonrpc.Message, *exchange) jsonrpc.Message) *conn {
 	c := &conn{
 		proc: p, log: log, hear: hear, in: newLineReader(p.stdout, limit),
 		out: make(chan outgoing), done: make(chan struct{}), ended: make(chan struct{}),
@@ -169,8 +169,7 @@ func (c *conn) Read(context.Context) (jsonrpc.Message, error) {
 		if resp, ok := msg.(*jsonrpc.Response); ok {
 			return c.receive(resp, ""), nil
 		}
-		c.hear(msg)
-		return msg, nil
+		return c.hear(msg, nil), nil
 	}
 }
 
@@ -195,6 +194,9 @@ func (p *pipes) clean() bool               { return false }
 func (p *pipes) deaf() bool                { return false }
 func (p *pipes) doubtful() bool            { return false }
 func (p *pipes) drop(string)               {}
+func (p *pipes) hearing(context.Context)   {}
+func (p *pipes) cancelling(jsonrpc.ID)     {} // the end of its input tells a process too
+func (p *pipes) awaitCancels()             {}
 
 func (p *pipes) bind(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithCancel(ctx)

@@ -226,8 +226,15 @@ func (s *stream) message(ev event) []byte {
 		}
 		var ok bool
 		if resp, ok = msg.(*jsonrpc.Response); !ok {
-			s.remote.hear(msg)
-			return ev.data
+			heard := s.remote.hear(msg, s.x)
+			if heard == msg {
+				return ev.data
+			}
+			data, err := jsonrpc.EncodeMessage(heard)
+			if err != nil {
+				return ev.data
+			}
+			return data
 		}
 		resp = s.remote.receive(resp, "")
 		s.remote.judge(true)

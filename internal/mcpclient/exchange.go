@@ -13,8 +13,9 @@ import (
 // server answered, byte for byte. It travels in the request's context to the connection. Its fields are settled when
 // the SDK's call has returned.
 type exchange struct {
-	mu sync.Mutex
-	id jsonrpc.ID
+	mu  sync.Mutex
+	id  jsonrpc.ID
+	tag any // what a relay knows the request by; set before it is sent
 	outcome
 }
 

@@ -29,12 +29,18 @@ type notices struct {
 	cur   *stream
 	last  string
 	retry time.Duration // asked for by the server
+	tried sync.Once     // the first try has an end, good or bad
 	delay time.Duration // before the next try; 0 = at once
 }
 
 func (r *remote) notices(req *http.Request) *http.Response {
 	ctx, cancel := context.WithCancel(req.Context())
 	r.hold(1)
+	r.mu.Lock()
+	if r.first == nil {
+		r.first = make(chan struct{})
+	}
+	r.mu.Unlock()
 	stop := context.AfterFunc(r.calls, cancel)
 	n := &notices{remote: r, req: req, ctx: ctx, cancel: func() { stop(); cancel() }}
 	return &http.Response{StatusCode: http.StatusOK, Status: "200 OK", Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -95,6 +101,7 @@ func (n *notices) open() bool {
 	if n.last != "" {
 		req.Header.Set("Last-Event-ID", n.last)
 	}
+	defer n.tried.Do(n.remote.triedNotices)
 	resp, err := n.remote.send(req, 0)
 	if err != nil {
 		n.backOff()
@@ -106,6 +113,7 @@ func (n *notices) open() bool {
 		n.cur = &stream{remote: n.remote, body: resp.Body, in: newEvents(resp.Body, n.remote.cfg.MaxResult)}
 		return true
 	}
+	n.tried.Do(n.remote.triedNotices)
 	resp.Body.Close()
 	if resp.StatusCode/100 == 5 || resp.StatusCode == http.StatusTooManyRequests {
 		n.backOff()
@@ -113,6 +121,38 @@ func (n *notices) open() bool {
 	}
 	<-n.ctx.Done()
 	return false
+}
+
+// triedNotices says that the stream of notices is open, or that there will be none for now.
+func (r *remote) triedNotices() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	select {
+	case <-r.first:
+	default:
+		close(r.first)
+	}
+}
+
+// maxHearing bounds the wait for a server that answers the request for notices only once it has one.
+const maxHearing = time.Second
+
+// hearing waits until the stream of notices is open, or it is known that it is not: what the server tells before is lost.
+func (r *remote) hearing(ctx context.Context) {
+	r.mu.Lock()
+	first := r.first
+	r.mu.Unlock()
+	if first == nil {
+		return
+	}
+	t := time.NewTimer(min(r.cfg.ConnectTimeout, maxHearing))
+	defer t.Stop()
+	select {
+	case <-first:
+	case <-r.over:
+	case <-t.C:
+	case <-ctx.Done():
+	}
 }
 
 // Close implements io.Closer.

@@ -29,8 +29,8 @@ type remote struct {
 	cfg  *Config
 	log  *slog.Logger
 	base http.RoundTripper
-	lost func()                // a change of the tools may not have been heard of
-	hear func(jsonrpc.Message) // every message that is no answer, as it is read
+	lost func()                                           // a change of the tools may not have been heard of
+	hear func(jsonrpc.Message, *exchange) jsonrpc.Message // takes every message that is no answer, as it is read
 
 	calls context.Context // of every request but the farewell
 	end   context.CancelCauseFunc
@@ -41,15 +41,17 @@ type remote struct {
 
 	mu        sync.Mutex
 	sess      *mcp.ClientSession
-	why       string     // how it ended
-	orderly   bool       // in good order
-	last      time.Time  // of the last good answer
-	suspect   bool       // something failed since
-	listening bool       // a stream of notices is open
-	refused   string     // why the handshake failed
-	open      int        // the watcher and the open bodies
-	calling   int        // requests whose outcome matters
-	quiet     *sync.Cond // one of the two is 0
+	why       string                       // how it ended
+	orderly   bool                         // in good order
+	last      time.Time                    // of the last good answer
+	suspect   bool                         // something failed since
+	listening bool                         // a stream of notices is open
+	refused   string                       // why the handshake failed
+	first     chan struct{}                // closed when the stream of notices was tried for the first time; nil before it is wanted
+	open      int                          // the watcher and the open bodies
+	calling   int                          // requests whose outcome matters
+	quiet     *sync.Cond                   // one of the two is 0
+	cancels   map[jsonrpc.ID]chan struct{} // requests whose cancellation is under way, or has been sent: then closed
 }
 
 // checkRemote fails for what could never be reached.
@@ -84,7 +86,7 @@ func validHeader(name, value string) bool {
 	return !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' && r != '\t' || r == 127 })
 }
 
-func newRemote(life context.Context, cfg *Config, log *slog.Logger, lost func(), hear func(jsonrpc.Message)) (*remote, error) {
+func newRemote(life context.Context, cfg *Config, log *slog.Logger, lost func(), hear func(jsonrpc.Message, *exchange) jsonrpc.Message) (*remote, error) {
 	guard, err := dial.New(dial.Config{Trusted: []string{cfg.URL}, TLS: cfg.TLS, Timeout: cfg.ConnectTimeout})
 	if err != nil {
 		return nil, err
@@ -258,6 +260,9 @@ func (r *remote) finish(*mcp.ClientSession) {
 type message struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
+	Params struct {
+		RequestID json.RawMessage `json:"requestId"`
+	} `json:"params"`
 }
 
 // RoundTrip implements [http.RoundTripper] for the SDK's transport.
@@ -497,6 +502,11 @@ func (r *remote) other(req *http.Request, msg message) (*http.Response, error) {
 	}
 	handshake("")
 	resp, err := r.send(req, r.cfg.ConnectTimeout)
+	if msg.Method == "notifications/cancelled" {
+		if id, iderr := makeID(msg.Params.RequestID); iderr == nil {
+			r.cancelled(id)
+		}
+	}
 	if err != nil {
 		handshake(err.Error()) // the SDK's error has the whole address in it
 		return nil, err

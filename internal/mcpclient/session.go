@@ -13,7 +13,7 @@ import (
 
 // newClient offers the server nothing of its own accord: no roots, no sampling, and elicitation only where somebody
 // answers.
-func (c *Client) newClient() *mcp.Client {
+func (c *Client) newClient() (*mcp.Client, mcp.MethodHandler) {
 	opts := &mcp.ClientOptions{
 		Capabilities: &mcp.ClientCapabilities{},
 		// The SDK would answer an input request by sending the call again.
@@ -22,16 +22,26 @@ func (c *Client) newClient() *mcp.Client {
 			c.changes.Add(1)
 		},
 	}
-	if c.cfg.AskInput || c.cfg.Elicit != nil {
+	info := &mcp.Implementation{Name: "writ", Version: "1"}
+	if r := c.cfg.Relay; r != nil {
+		if r.Capabilities != nil {
+			opts.Capabilities = r.Capabilities
+		}
+		if r.Info != nil {
+			info = r.Info
+		}
+	} else if c.cfg.AskInput || c.cfg.Elicit != nil {
 		opts.Capabilities.Elicitation = &mcp.ElicitationCapabilities{Form: &mcp.FormElicitationCapabilities{}}
 	}
 	if c.cfg.Elicit != nil {
 		opts.ElicitationHandler = c.elicit
 	}
-	client := mcp.NewClient(&mcp.Implementation{Name: "writ", Version: "1"}, opts)
+	client := mcp.NewClient(info, opts)
+	var notify mcp.MethodHandler
 	client.AddSendingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
+		notify = next
 		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-			if p, ok := req.GetParams().(*mcp.InitializeParams); ok && method == "initialize" && c.cfg.Elicit == nil {
+			if p, ok := req.GetParams().(*mcp.InitializeParams); ok && method == "initialize" && c.cfg.Elicit == nil && c.cfg.Relay == nil {
 				// A server of this protocol would ask in the middle of a call, and nobody is there.
 				p.Capabilities.Elicitation = nil
 			}
@@ -40,6 +50,9 @@ func (c *Client) newClient() *mcp.Client {
 	})
 	client.AddReceivingMiddleware(func(next mcp.MethodHandler) mcp.MethodHandler {
 		return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+			if c.cfg.Relay != nil && relayed(method) {
+				return c.relayRequest(ctx, method, req)
+			}
 			switch method {
 			case "roots/list", "sampling/createMessage":
 				return nil, &jsonrpc.Error{Code: jsonrpc.CodeMethodNotFound, Message: method + " is not offered"}
@@ -51,7 +64,7 @@ func (c *Client) newClient() *mcp.Client {
 			return next(ctx, method, req)
 		}
 	})
-	return client
+	return client, notify
 }
 
 // elicit asks the owner of the client. A question that cannot be put or answered is declined.
@@ -100,28 +113,59 @@ func (c *Client) expectProgress(call writ.Call, params *mcp.CallToolParams) func
 		return func() {}
 	}
 	token := fmt.Sprintf("writ-%d", c.tokens.Add(1))
-	c.calls.Store(token, call.Progress)
+	c.progress.Store(token, progressOf{call: call.Progress})
 	params.SetProgressToken(token)
-	return func() { c.calls.Delete(token) }
+	return func() { c.progress.Delete(token) }
 }
 
-// hear takes notifications as they are read, before the answers behind them: the SDK's own handlers run when they
-// come to it, which is often after the call has returned.
-func (c *Client) hear(msg jsonrpc.Message) {
+// progressOf is who hears of a request's progress: a call's own ears, or a relay's.
+type progressOf struct {
+	call func(done, total float64, message string)
+	raw  func(params json.RawMessage)
+}
+
+// hear takes what the server tells and asks as it is read, before the answers behind it: the SDK's own handlers run when
+// they come to it, which is often after the call has returned. x is the request that the message came with, where the
+// transport tells. It returns the message for the SDK.
+func (c *Client) hear(msg jsonrpc.Message, x *exchange) jsonrpc.Message {
 	req, ok := msg.(*jsonrpc.Request)
-	if !ok || req.Method != "notifications/progress" {
-		return
+	if !ok {
+		return msg
 	}
+	r := c.cfg.Relay
+	switch {
+	case req.Method == "notifications/progress":
+		c.hearProgress(req.Params)
+	case r == nil:
+	case req.IsCall() && relayed(req.Method):
+		return c.carry(req, x)
+	case !req.IsCall() && r.Notice != nil:
+		var tag any
+		if x != nil {
+			tag = x.tag
+		}
+		r.Notice(tag, req.Method, req.Params)
+	}
+	return msg
+}
+
+func (c *Client) hearProgress(params json.RawMessage) {
 	var p struct {
 		Token    string  `json:"progressToken"`
 		Progress float64 `json:"progress"`
 		Total    float64 `json:"total"`
 		Message  string  `json:"message"`
 	}
-	if json.Unmarshal(req.Params, &p) != nil {
+	if json.Unmarshal(params, &p) != nil {
 		return
 	}
-	if hear, ok := c.calls.Load(p.Token); ok {
-		hear.(func(done, total float64, message string))(p.Progress, p.Total, p.Message)
+	v, ok := c.progress.Load(p.Token)
+	if !ok {
+		return
+	}
+	if to := v.(progressOf); to.raw != nil {
+		to.raw(params)
+	} else {
+		to.call(p.Progress, p.Total, p.Message)
 	}
 }

@@ -23,6 +23,8 @@ type Announce struct {
 	Plans            []timeline.Plan
 	Workspace        []string // one line a file
 	Unknown          []timeline.Result
+	Resolved         []string // unknown outcomes that were resolved since the last turn
+	Held             []string // actions that wait for an approval
 	Started          []string // what a discarded attempt of this round has started already
 	Vanished         []string // tools that their server no longer offers
 	Quarantined      []string
@@ -58,6 +60,8 @@ func (a Announce) Text() string {
 			fmt.Fprintf(&b, "- %s %s (%s)\n", u.ToolCallID, u.Tool, u.Failure)
 		}
 	}
+	lines(&b, "RESOLVED OUTCOMES", a.Resolved)
+	lines(&b, "WAITING FOR APPROVAL, not run", a.Held)
 	lines(&b, "ALREADY STARTED IN THIS ROUND, will not be started again", a.Started)
 	lines(&b, "TOOLS NO LONGER OFFERED", a.Vanished)
 	lines(&b, "TOOLS NOT USABLE", a.Quarantined)

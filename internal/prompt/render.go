@@ -23,20 +23,21 @@ type Renderer struct {
 	dialect writ.Dialect
 	names   func(tool string) string // vendor-safe names, native dialect
 
-	segs    []segment
-	calls   map[string]timeline.Call   // by action id
-	results map[string]timeline.Result // by action id
-	done    map[string]bool            // action ids whose call and result have been rendered
-	byCall  map[string]int             // tool call id → segment
-	hidden  map[string]string
-	plans   []timeline.Plan
-	unknown map[string]timeline.Result // indeterminate, by action id, in order of unknownOrder
-	order   []string
-	last    timeline.Request
-	haveReq bool
-	seq     int64
-	turn    string
-	rewrite string // what changed rendered segments since the last request, if anything
+	segs     []segment
+	calls    map[string]timeline.Call   // by action id
+	results  map[string]timeline.Result // by action id
+	done     map[string]bool            // action ids whose call and result have been rendered
+	byCall   map[string]int             // tool call id → segment
+	hidden   map[string]string
+	plans    []timeline.Plan
+	unknown  map[string]timeline.Result // indeterminate, by action id, in order of unknownOrder
+	order    []string
+	resolved []string // since the last turn
+	last     timeline.Request
+	haveReq  bool
+	seq      int64
+	turn     string
+	rewrite  string // what changed rendered segments since the last request, if anything
 
 	compaction
 }
@@ -97,6 +98,8 @@ func (r *Renderer) Add(b store.Block) error {
 		return add(r, b, func(v timeline.Answer) { r.answer(b.Turn, v) })
 	case timeline.KindNotice:
 		return add(r, b, func(v timeline.Notice) { r.text(b.Turn, 0, writ.RoleUser, noticeText(v.Code, v.Message)) })
+	case timeline.KindResolved:
+		return add(r, b, func(v timeline.Resolved) { r.resolve(b, v) })
 	case timeline.KindPlan:
 		return add(r, b, func(v timeline.Plan) { r.plan(v) })
 	case timeline.KindHide:
@@ -372,6 +375,9 @@ func (r *Renderer) nativeResult(it timeline.Item) writ.Part {
 // outcome is the result that stood when the round ended.
 func (r *Renderer) outcome(it timeline.Item) timeline.Result {
 	res, ok := r.results[it.ActionID]
+	if it.Held {
+		return timeline.Result{Tool: it.Tool, ToolCallID: it.ToolCallID, State: writ.Held, Note: "it waits for a person's approval and has not run. You will be told what comes of it"}
+	}
 	if !ok || it.Running {
 		return timeline.Result{Tool: it.Tool, ToolCallID: it.ToolCallID, Note: "running, outcome not known yet"}
 	}
@@ -484,6 +490,7 @@ func (r *Renderer) answer(turn string, v timeline.Answer) {
 }
 
 func (r *Renderer) turnEnd(turn string, v timeline.TurnEnd) {
+	r.resolved = nil
 	if v.State != store.TurnAnswered {
 		r.text(turn, 0, writ.RoleUser, noticeText("turn_"+v.State, "the previous turn ended without an answer: "+v.Reason))
 	}
@@ -517,10 +524,28 @@ func (r *Renderer) Plans() []timeline.Plan { return r.plans }
 func (r *Renderer) Unknown() []timeline.Result {
 	var out []timeline.Result
 	for _, id := range r.order {
-		out = append(out, r.unknown[id])
+		if v, ok := r.unknown[id]; ok {
+			out = append(out, v)
+		}
 	}
 	return out
 }
+
+// resolve takes an unknown outcome off the list and tells what was found out.
+func (r *Renderer) resolve(b store.Block, v timeline.Resolved) {
+	delete(r.unknown, b.ActionID)
+	what := map[string]string{"effect_applied": "it did happen", "effect_absent": "it did not happen",
+		"accept_unknown": "nobody can find out, and that is accepted"}[v.Disposition]
+	line := fmt.Sprintf("%s %s: %s (%s)", v.ToolCallID, v.Tool, what, v.Disposition)
+	if v.Note != "" {
+		line += ": " + v.Note
+	}
+	r.resolved = append(r.resolved, line)
+	r.text(b.Turn, 0, writ.RoleUser, "[event] an unknown outcome has been resolved: "+line)
+}
+
+// Resolved returns what was resolved since the last answer or end of a turn.
+func (r *Renderer) Resolved() []string { return r.resolved }
 
 // hide replaces a result's content and renders its segment anew.
 func (r *Renderer) hide(v timeline.Hide) {

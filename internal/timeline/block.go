@@ -27,6 +27,8 @@ const (
 	KindHide     = "hide"     // Hide
 	KindQuestion = "question" // Question: a tool asks for input in the middle of a call
 	KindRequest  = "request"  // Request: what a model call cost and how much of its prefix it shared
+	KindParked   = "parked"   // Parked: a round that waits for approvals
+	KindResolved = "resolved" // Resolved: what was found out of an unknown outcome
 	KindTurnEnd  = "turn.end" // TurnEnd
 
 	KindCompactResults = "compact.results" // CompactResults: old large results, shown as a beginning and a ref from here on
@@ -136,6 +138,7 @@ type Item struct {
 	Notes      string    `json:"notes,omitempty"`
 	ActionID   string    `json:"action_id,omitempty"` // an accepted call
 	Running    bool      `json:"running,omitempty"`   // its outcome was not known when the round ended
+	Held       bool      `json:"held,omitempty"`      // it waited for an approval when the round ended
 	Code       writ.Code `json:"code,omitempty"`      // a refused action
 	Reason     string    `json:"reason,omitempty"`
 	Conflict   string    `json:"conflict,omitempty"` // what did run instead of these arguments
@@ -281,6 +284,21 @@ type CompactSkipped struct {
 	Reason string `json:"reason"` // nothing_to_summarise | frees_too_little | summary_empty | summary_truncated | summary_too_long | summary_failed
 	Detail string `json:"detail,omitempty"`
 	Tokens int    `json:"tokens"` // estimated, at that time
+}
+
+// Parked is a round whose held actions wait for approvals. It is not shown: the round's own block follows when they have
+// been decided, or when the person writes before that.
+type Parked struct {
+	Round  Round   `json:"round"`
+	Answer *Answer `json:"answer,omitempty"` // the provisional answer beside the held actions
+}
+
+// Resolved is what somebody found out of an unknown outcome. The result itself stays as it is.
+type Resolved struct {
+	Tool        string `json:"tool"`
+	ToolCallID  string `json:"tool_call_id"`
+	Disposition string `json:"disposition"` // effect_applied | effect_absent | accept_unknown
+	Note        string `json:"note,omitempty"`
 }
 
 // TurnEnd closes a turn.

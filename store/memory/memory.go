@@ -3,30 +3,62 @@ package memory
 
 import (
 	"context"
-	"slices"
-	"sort"
 	"sync"
+	"time"
 
 	"writ/store"
 )
 
-// Store keeps everything in memory.
+// Store keeps everything in memory. Records behind pointers are never changed in place: a write puts a new one, so what
+// a reader got stays as it was, and a refused batch is taken back by putting the old one.
 type Store struct {
-	mu      sync.RWMutex
-	closed  bool
-	batch   map[string]bool
-	conv    map[string]*store.Conversation
-	turn    map[string]*store.Turn
-	turns   []string
-	action  map[string]*store.Action
-	order   []string            // action ids by admission
-	byTurn  map[string][]string // action ids of a turn
-	slot    map[slot]string
-	call    map[callKey]string
-	ordinal map[ordinalKey]bool
-	blocks  map[string][]store.Block
-	keys    map[string]map[string]bool
-	docs    map[string][]byte
+	mu     sync.RWMutex
+	closed bool
+	undo   undo
+
+	batch map[string]bool
+	conv  map[string]*store.Conversation
+	docs  map[string][]byte
+
+	turn   map[string]*store.Turn
+	turnNo map[string]int // order of insertion, by id
+	open   map[string]bool
+
+	action        map[string]*store.Action
+	order         []string            // action ids by admission: the row of Seq n is at n-1
+	byTurn        map[string][]string // action ids, each list by admission
+	byConv        map[string][]string
+	byParticipant map[string][]string
+	slot          map[slot]bool
+	call          map[callKey]bool
+	ordinal       map[ordinalKey]bool
+	unresolved    map[string]bool // indeterminate and without a resolution
+	resolved      map[string]bool // parents that a resolution names
+
+	blocks map[string][]store.Block
+	keys   map[blockKey]bool
+
+	claim          map[claimKey]*store.Claim
+	approval       map[string]*store.Approval
+	approvals      []string // action ids by insertion
+	approvalByConv map[string][]string
+	approvalByTurn map[string][]string
+	operation      map[string]*store.Operation
+	byParent       map[string][]string
+	once           map[string]bool
+
+	barred map[store.Key]map[string]bool // the actions that keep a key in quarantine; an empty set = none
+	bars   map[string]map[store.Key]bool // the same, by action
+
+	history  map[string][]store.Event
+	unsealed map[string]bool // conversations that grew since the last head
+	sealed   map[string]int64
+	heads    []store.Head
+
+	schedule map[string]*store.Schedule
+	token    map[string]*store.Token
+	tokens   []string // ids by insertion
+	byHash   map[string]string
 }
 
 type slot struct {
@@ -41,12 +73,27 @@ type ordinalKey struct {
 	ordinal int
 }
 
+type blockKey struct{ conversation, key string }
+
+type claimKey struct{ scope, key string }
+
 // Open returns an empty store.
 func Open() *Store {
-	return &Store{batch: map[string]bool{}, conv: map[string]*store.Conversation{}, turn: map[string]*store.Turn{},
-		action: map[string]*store.Action{}, byTurn: map[string][]string{}, slot: map[slot]string{}, call: map[callKey]string{}, ordinal: map[ordinalKey]bool{},
-		blocks: map[string][]store.Block{}, keys: map[string]map[string]bool{}, docs: map[string][]byte{}}
+	return &Store{batch: map[string]bool{}, conv: map[string]*store.Conversation{}, docs: map[string][]byte{},
+		turn: map[string]*store.Turn{}, turnNo: map[string]int{}, open: map[string]bool{},
+		action: map[string]*store.Action{}, byTurn: map[string][]string{}, byConv: map[string][]string{},
+		byParticipant: map[string][]string{}, slot: map[slot]bool{}, call: map[callKey]bool{}, ordinal: map[ordinalKey]bool{},
+		unresolved: map[string]bool{}, resolved: map[string]bool{},
+		blocks: map[string][]store.Block{}, keys: map[blockKey]bool{},
+		claim: map[claimKey]*store.Claim{}, approval: map[string]*store.Approval{},
+		approvalByConv: map[string][]string{}, approvalByTurn: map[string][]string{},
+		operation: map[string]*store.Operation{}, byParent: map[string][]string{}, once: map[string]bool{},
+		barred: map[store.Key]map[string]bool{}, bars: map[string]map[store.Key]bool{},
+		history: map[string][]store.Event{}, unsealed: map[string]bool{}, sealed: map[string]int64{},
+		schedule: map[string]*store.Schedule{}, token: map[string]*store.Token{}, byHash: map[string]string{}}
 }
+
+var _ store.Store = (*Store)(nil)
 
 // Apply implements store.Store.
 func (s *Store) Apply(ctx context.Context, b *store.Batch) error {
@@ -61,278 +108,28 @@ func (s *Store) Apply(ctx context.Context, b *store.Batch) error {
 	if s.closed {
 		return store.ErrClosed
 	}
-	if err := s.check(b); err != nil {
-		return err
+	err := s.write(b)
+	if err != nil {
+		s.undo.back()
 	}
-	s.write(b)
-	return nil
+	s.undo.forget()
+	return err
 }
 
-// check finds every conflict before anything is written, so that a refusal changes nothing.
-func (s *Store) check(b *store.Batch) error {
+// write runs the parts in the order of the batch's fields; the first that does not find what it expects ends it.
+func (s *Store) write(b *store.Batch) error {
 	if s.batch[b.ID] {
 		return &store.Conflict{Part: "batch", ID: b.ID, Why: "already written"}
 	}
-	if f := b.Fence; f != nil {
-		c := s.conv[f.Conversation]
-		if c == nil || c.LeaseToken != f.Token {
-			return &store.Conflict{Part: "fence", ID: f.Conversation, Why: "the lease is held under another token"}
-		}
-	}
-	made := map[string]bool{}
-	for _, w := range b.Conversations {
-		c := s.conv[w.ID]
-		switch {
-		case w.Create && (c != nil || made[w.ID]):
-			return &store.Conflict{Part: "conversation", ID: w.ID, Why: "already exists"}
-		case !w.Create && (c == nil || c.LeaseToken != w.ExpectToken):
-			return &store.Conflict{Part: "conversation", ID: w.ID, Why: "the lease token is another one"}
-		}
-		made[w.ID] = true
-	}
-	for _, w := range b.Turns {
-		t := s.turn[w.ID]
-		switch {
-		case w.Expect == "" && (t != nil || s.conv[w.Conversation] == nil && !made[w.Conversation]):
-			return &store.Conflict{Part: "turn", ID: w.ID, Why: "already exists"}
-		case w.Expect != "" && (t == nil || t.State != w.Expect):
-			return &store.Conflict{Part: "turn", ID: w.ID, Why: "not in state " + w.Expect}
-		}
-	}
-	if err := s.checkActions(b); err != nil {
-		return err
-	}
-	seen := map[string]bool{}
-	for _, bl := range b.Blocks {
-		if s.conv[bl.Conversation] == nil && !made[bl.Conversation] {
-			return &store.Conflict{Part: "block", ID: bl.Kind, Why: "no conversation " + bl.Conversation}
-		}
-		if bl.Key == "" {
-			continue
-		}
-		if k := bl.Conversation + "\x00" + bl.Key; s.keys[bl.Conversation][bl.Key] || seen[k] {
-			return &store.Conflict{Part: "block", ID: bl.Key, Why: "already exists"}
-		} else {
-			seen[k] = true
+	put(&s.undo, s.batch, b.ID, true)
+	for _, part := range [...]func(*store.Batch) error{s.fence, s.free, s.writeConversations, s.writeTurns, s.writeActions,
+		s.writeBlocks, s.writeDocuments, s.writeClaims, s.writeApprovals, s.writeOperations, s.writeHistory, s.writeHeads,
+		s.writeSchedules, s.writeTokens, s.writeQuarantine} {
+		if err := part(b); err != nil {
+			return err
 		}
 	}
 	return nil
-}
-
-func (s *Store) checkActions(b *store.Batch) error {
-	slots, calls, ords, state := map[slot]bool{}, map[callKey]bool{}, map[ordinalKey]bool{}, map[string]string{}
-	for _, w := range b.Actions {
-		have, inBatch := state[w.ID]
-		if a := s.action[w.ID]; a != nil && !inBatch {
-			have = string(a.State)
-		}
-		if have != string(w.Expect) {
-			why := "not in state " + string(w.Expect)
-			if w.Expect == "" {
-				why = "already exists"
-			}
-			return &store.Conflict{Part: "action", ID: w.ID, Why: why}
-		}
-		if w.Expect == "" {
-			k, c := slot{w.Turn, w.Round, w.Attempt, w.Index}, callKey{w.Turn, w.ToolCallID}
-			if s.slot[k] != "" || slots[k] {
-				return &store.Conflict{Part: "action", ID: w.ID, Why: "the slot is taken"}
-			}
-			if s.call[c] != "" || calls[c] {
-				return &store.Conflict{Part: "action", ID: w.ID, Why: "the tool call id is taken"}
-			}
-			o := ordinalKey{w.Turn, w.Ordinal}
-			if s.ordinal[o] || ords[o] {
-				return &store.Conflict{Part: "action", ID: w.ID, Why: "the ordinal is taken"}
-			}
-			slots[k], calls[c], ords[o] = true, true, true
-		}
-		state[w.ID] = string(w.State)
-	}
-	return nil
-}
-
-func (s *Store) write(b *store.Batch) {
-	s.batch[b.ID] = true
-	for _, w := range b.Conversations {
-		c := w.Conversation
-		if w.Create {
-			c.Created = b.Time
-		} else {
-			old := *s.conv[w.ID]
-			old.LeaseToken, old.LeaseUntil, old.Holder = c.LeaseToken, c.LeaseUntil, c.Holder
-			c = old
-		}
-		c.Changed = b.Time
-		s.conv[w.ID] = &c
-	}
-	for _, w := range b.Turns {
-		t := w.Turn
-		if w.Expect == "" {
-			s.turns = append(s.turns, t.ID)
-		} else {
-			old := *s.turn[w.ID]
-			old.State, old.Reason, old.Ended = t.State, t.Reason, t.Ended
-			t = old
-		}
-		s.turn[w.ID] = &t
-	}
-	for _, w := range b.Actions {
-		a := w.Action
-		if w.Expect == "" {
-			s.order = append(s.order, a.ID)
-			s.byTurn[a.Turn] = append(s.byTurn[a.Turn], a.ID)
-			s.slot[slot{a.Turn, a.Round, a.Attempt, a.Index}] = a.ID
-			s.call[callKey{a.Turn, a.ToolCallID}] = a.ID
-			s.ordinal[ordinalKey{a.Turn, a.Ordinal}] = true
-			a.Targets = slices.Clone(a.Targets)
-		} else {
-			old := *s.action[w.ID]
-			old.State, old.Failure, old.Evidence, old.ResultDigest = a.State, a.Failure, slices.Clone(a.Evidence), a.ResultDigest
-			old.DispatchedAt, old.SettledAt = a.DispatchedAt, a.SettledAt
-			a = old
-		}
-		s.action[w.ID] = &a
-	}
-	for i := range b.Blocks {
-		bl := &b.Blocks[i]
-		list := s.blocks[bl.Conversation]
-		bl.Seq = int64(len(list) + 1)
-		cp := *bl
-		cp.Body = slices.Clone(bl.Body)
-		s.blocks[bl.Conversation] = append(list, cp)
-		if bl.Key != "" {
-			if s.keys[bl.Conversation] == nil {
-				s.keys[bl.Conversation] = map[string]bool{}
-			}
-			s.keys[bl.Conversation][bl.Key] = true
-		}
-		if c := s.conv[bl.Conversation]; c != nil {
-			c.Changed = b.Time
-		}
-	}
-	for _, d := range b.Documents {
-		if s.docs[d.Digest] == nil {
-			s.docs[d.Digest] = slices.Clone(d.Body)
-		}
-	}
-}
-
-// Applied implements store.Store.
-func (s *Store) Applied(_ context.Context, id string) (bool, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return s.batch[id], nil
-}
-
-// Conversation implements store.Store.
-func (s *Store) Conversation(_ context.Context, id string) (store.Conversation, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if c := s.conv[id]; c != nil {
-		return *c, nil
-	}
-	return store.Conversation{}, store.ErrNotFound
-}
-
-// Conversations implements store.Store.
-func (s *Store) Conversations(_ context.Context, limit int) ([]store.Conversation, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	var out []store.Conversation
-	for _, c := range s.conv {
-		out = append(out, *c)
-	}
-	sort.Slice(out, func(i, j int) bool {
-		if !out[i].Changed.Equal(out[j].Changed) {
-			return out[i].Changed.After(out[j].Changed)
-		}
-		return out[i].ID < out[j].ID
-	})
-	if limit == 0 {
-		limit = 100
-	}
-	return out[:min(limit, len(out))], nil
-}
-
-// Turn implements store.Store.
-func (s *Store) Turn(_ context.Context, id string) (store.Turn, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if t := s.turn[id]; t != nil {
-		return *t, nil
-	}
-	return store.Turn{}, store.ErrNotFound
-}
-
-// OpenTurns implements store.Store.
-func (s *Store) OpenTurns(context.Context) ([]store.Turn, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	var out []store.Turn
-	for _, id := range s.turns {
-		if t := s.turn[id]; t.State == store.TurnRunning {
-			out = append(out, *t)
-		}
-	}
-	return out, nil
-}
-
-// Blocks implements store.Store.
-func (s *Store) Blocks(_ context.Context, conversation string, after int64, limit int) ([]store.Block, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	list := s.blocks[conversation]
-	if after >= int64(len(list)) {
-		return nil, nil
-	}
-	list = list[max(after, 0):]
-	if limit > 0 && len(list) > limit {
-		list = list[:limit]
-	}
-	return slices.Clone(list), nil
-}
-
-// Action implements store.Store.
-func (s *Store) Action(_ context.Context, id string) (store.Action, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if a := s.action[id]; a != nil {
-		return *a, nil
-	}
-	return store.Action{}, store.ErrNotFound
-}
-
-// Actions implements store.Store.
-func (s *Store) Actions(_ context.Context, f store.ActionFilter) ([]store.Action, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	ids := s.order
-	if f.Turn != "" {
-		ids = s.byTurn[f.Turn]
-	}
-	var out []store.Action
-	for _, id := range ids {
-		a := s.action[id]
-		if (f.Conversation == "" || a.Conversation == f.Conversation) && (f.Round == 0 || a.Round == f.Round) &&
-			(f.Tool == "" || a.Tool == f.Tool) && (len(f.States) == 0 || slices.Contains(f.States, a.State)) {
-			out = append(out, *a)
-		}
-	}
-	if f.Limit > 0 && len(out) > f.Limit {
-		out = out[len(out)-f.Limit:]
-	}
-	return out, nil
-}
-
-// Document implements store.Store.
-func (s *Store) Document(_ context.Context, digest string) ([]byte, error) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	if d := s.docs[digest]; d != nil {
-		return slices.Clone(d), nil
-	}
-	return nil, store.ErrNotFound
 }
 
 // Close implements store.Store.
@@ -342,3 +139,48 @@ func (s *Store) Close() error {
 	s.closed = true
 	return nil
 }
+
+// undo takes back what a batch has written so far, the last first.
+type undo []func()
+
+func (u *undo) back() {
+	for i := len(*u) - 1; i >= 0; i-- {
+		(*u)[i]()
+	}
+}
+
+func (u *undo) forget() {
+	clear(*u)
+	*u = (*u)[:0]
+}
+
+func put[K comparable, V any](u *undo, m map[K]V, k K, v V) {
+	old, had := m[k]
+	m[k] = v
+	*u = append(*u, func() {
+		if had {
+			m[k] = old
+		} else {
+			delete(m, k)
+		}
+	})
+}
+
+func drop[K comparable, V any](u *undo, m map[K]V, k K) {
+	old, had := m[k]
+	if !had {
+		return
+	}
+	delete(m, k)
+	*u = append(*u, func() { m[k] = old })
+}
+
+// push appends to a list. What lies behind a list's end belongs to nobody, so taking the end back is enough.
+func push[V any](u *undo, list *[]V, v V) {
+	old := *list
+	*list = append(old, v)
+	*u = append(*u, func() { *list = old })
+}
+
+// micro is a time as every driver gives it back: UTC, in microseconds.
+func micro(t time.Time) time.Time { return t.Truncate(time.Microsecond).UTC() }

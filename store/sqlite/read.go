@@ -3,13 +3,10 @@ package sqlite
 import (
 	"context"
 	"database/sql"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
-	"writ"
 	"writ/store"
 )
 
@@ -22,11 +19,11 @@ func (s *Store) Applied(ctx context.Context, id string) (bool, error) {
 	return n > 0, nil
 }
 
-const convColumns = `id, tenant, owner, agent, lease_token, lease_until, holder, created, changed`
+const convColumns = `id, tenant, owner, agent, lease_token, lease_until, holder, generation, created, changed`
 
 func scanConv(row interface{ Scan(...any) error }) (c store.Conversation, err error) {
 	var until, created, changed int64
-	err = row.Scan(&c.ID, &c.Tenant, &c.Owner, &c.Agent, &c.LeaseToken, &until, &c.Holder, &created, &changed)
+	err = row.Scan(&c.ID, &c.Tenant, &c.Owner, &c.Agent, &c.LeaseToken, &until, &c.Holder, &c.Generation, &created, &changed)
 	c.LeaseUntil, c.Created, c.Changed = fromMicros(until), fromMicros(created), fromMicros(changed)
 	return c, notFound(err)
 }
@@ -44,11 +41,13 @@ func (s *Store) Conversations(ctx context.Context, limit int) ([]store.Conversat
 	return query(ctx, s.read, scanConv, `SELECT `+convColumns+` FROM conversations ORDER BY changed DESC, id LIMIT ?`, limit)
 }
 
-const turnColumns = `id, conversation, agent, state, reason, config_digest, holder, started, ended`
+const turnColumns = `id, conversation, agent, state, reason, kind, tenant, owner, body, config_digest, holder, started, ended`
 
 func scanTurn(row interface{ Scan(...any) error }) (t store.Turn, err error) {
 	var started, ended int64
-	err = row.Scan(&t.ID, &t.Conversation, &t.Agent, &t.State, &t.Reason, &t.ConfigDigest, &t.Holder, &started, &ended)
+	err = row.Scan(&t.ID, &t.Conversation, &t.Agent, &t.State, &t.Reason, &t.Kind, &t.Tenant, &t.Owner, &t.Body,
+		&t.ConfigDigest, &t.Holder, &started, &ended)
+	t.Body = body(t.Body)
 	t.Started, t.Ended = fromMicros(started), fromMicros(ended)
 	return t, notFound(err)
 }
@@ -60,7 +59,7 @@ func (s *Store) Turn(ctx context.Context, id string) (store.Turn, error) {
 
 // OpenTurns implements store.Store.
 func (s *Store) OpenTurns(ctx context.Context) ([]store.Turn, error) {
-	return query(ctx, s.read, scanTurn, `SELECT `+turnColumns+` FROM turns WHERE state = 'running' ORDER BY n`)
+	return query(ctx, s.read, scanTurn, `SELECT `+turnColumns+` FROM turns WHERE state IN ('running', 'parked', 'draining') ORDER BY n`)
 }
 
 func scanBlock(row interface{ Scan(...any) error }) (b store.Block, err error) {
@@ -78,93 +77,6 @@ func (s *Store) Blocks(ctx context.Context, conversation string, after int64, li
 	}
 	return query(ctx, s.read, scanBlock, `SELECT conversation, seq, key, turn, kind, action, body, time FROM blocks
 		WHERE conversation = ? AND seq > ? ORDER BY seq LIMIT ?`, conversation, after, limit)
-}
-
-const actionColumns = `id, tenant, conversation, turn, ordinal, round, attempt, idx, tool, tool_call_id, fingerprint,
-	request_digest, argument_digest, participant, implementation, affordance, contract, boundary, targets, scope, generation,
-	lease_token, strategy, execution, effect, policy_digest, idempotency_key, observation, early, admitted_at,
-	state, failure, evidence, result_digest, dispatched_at, settled_at`
-
-var actionMarks = strings.TrimSuffix(strings.Repeat("?, ", strings.Count(actionColumns, ",")+1), ", ")
-
-func actionValues(a *store.Action) []any {
-	return []any{a.ID, a.Tenant, a.Conversation, a.Turn, a.Ordinal, a.Round, a.Attempt, a.Index, a.Tool, a.ToolCallID, a.Fingerprint,
-		a.RequestDigest, a.ArgumentDigest, a.Participant, a.Implementation, a.Affordance, a.Contract, a.Boundary, list(a.Targets), a.Scope,
-		a.Generation, a.LeaseToken, a.Strategy, a.Execution, a.Effect, a.PolicyDigest, a.IdempotencyKey, a.Observation, a.Early,
-		micros(a.AdmittedAt), string(a.State), a.Failure, list(a.Evidence), a.ResultDigest, micros(a.DispatchedAt), micros(a.SettledAt)}
-}
-
-func scanAction(row interface{ Scan(...any) error }) (a store.Action, err error) {
-	var targets, evidence, state string
-	var admitted, dispatched, settled int64
-	err = row.Scan(&a.ID, &a.Tenant, &a.Conversation, &a.Turn, &a.Ordinal, &a.Round, &a.Attempt, &a.Index, &a.Tool, &a.ToolCallID,
-		&a.Fingerprint, &a.RequestDigest, &a.ArgumentDigest, &a.Participant, &a.Implementation, &a.Affordance, &a.Contract, &a.Boundary,
-		&targets, &a.Scope, &a.Generation, &a.LeaseToken, &a.Strategy, &a.Execution, &a.Effect, &a.PolicyDigest, &a.IdempotencyKey,
-		&a.Observation, &a.Early, &admitted, &state, &a.Failure, &evidence, &a.ResultDigest, &dispatched, &settled)
-	if err != nil {
-		return a, notFound(err)
-	}
-	a.State = writ.ActionState(state)
-	a.AdmittedAt, a.DispatchedAt, a.SettledAt = fromMicros(admitted), fromMicros(dispatched), fromMicros(settled)
-	if err := json.Unmarshal([]byte(targets), &a.Targets); err != nil {
-		return a, fmt.Errorf("sqlite: action %s: targets: %w", a.ID, err)
-	}
-	if err := json.Unmarshal([]byte(evidence), &a.Evidence); err != nil {
-		return a, fmt.Errorf("sqlite: action %s: evidence: %w", a.ID, err)
-	}
-	if len(a.Targets) == 0 {
-		a.Targets = nil
-	}
-	if len(a.Evidence) == 0 {
-		a.Evidence = nil
-	}
-	return a, nil
-}
-
-// Action implements store.Store.
-func (s *Store) Action(ctx context.Context, id string) (store.Action, error) {
-	return scanAction(s.read.QueryRowContext(ctx, `SELECT `+actionColumns+` FROM actions WHERE id = ?`, id))
-}
-
-// Actions implements store.Store.
-func (s *Store) Actions(ctx context.Context, f store.ActionFilter) ([]store.Action, error) {
-	var where []string
-	var args []any
-	add := func(cond string, vals ...any) {
-		where = append(where, cond)
-		args = append(args, vals...)
-	}
-	if f.Conversation != "" {
-		add("conversation = ?", f.Conversation)
-	}
-	if f.Turn != "" {
-		add("turn = ?", f.Turn)
-	}
-	if f.Round != 0 {
-		add("round = ?", f.Round)
-	}
-	if f.Tool != "" {
-		add("tool = ?", f.Tool)
-	}
-	if len(f.States) > 0 {
-		var marks []string
-		for _, st := range f.States {
-			marks = append(marks, "?")
-			args = append(args, string(st))
-		}
-		where = append(where, "state IN ("+strings.Join(marks, ", ")+")")
-	}
-	q := `SELECT ` + actionColumns + ` FROM actions`
-	if len(where) > 0 {
-		q += ` WHERE ` + strings.Join(where, " AND ")
-	}
-	limit := f.Limit
-	if limit == 0 {
-		limit = -1
-	}
-	out, err := query(ctx, s.read, scanAction, q+` ORDER BY n DESC LIMIT ?`, append(args, limit)...)
-	slices.Reverse(out)
-	return out, err
 }
 
 // Document implements store.Store.
@@ -199,4 +111,17 @@ func notFound(err error) error {
 		return store.ErrNotFound
 	}
 	return err
+}
+
+// marks are the placeholders for a list of columns.
+func marks(columns string) string {
+	return strings.TrimSuffix(strings.Repeat("?, ", strings.Count(columns, ",")+1), ", ")
+}
+
+// body is what a BLOB column held; an empty one is nil.
+func body(b []byte) []byte {
+	if len(b) == 0 {
+		return nil
+	}
+	return b
 }

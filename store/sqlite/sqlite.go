@@ -95,7 +95,8 @@ func open(ctx context.Context, path string, lock *os.File) (*Store, error) {
 }
 
 // OpenReadOnly opens a data directory for reading while another process may hold it. It takes no lock and changes
-// nothing; a directory without a database is store.ErrNotFound.
+// nothing, so a database that an older program wrote stays what it is and is read as this one would migrate it; a
+// directory without a database is store.ErrNotFound.
 func OpenReadOnly(ctx context.Context, dir string) (*Store, error) {
 	path := filepath.Join(dir, File)
 	if _, err := os.Stat(path); err != nil {
@@ -108,9 +109,18 @@ func OpenReadOnly(ctx context.Context, dir string) (*Store, error) {
 	if err != nil {
 		return nil, fmt.Errorf("sqlite: opening %s: %w", path, err)
 	}
-	if err := refuseNewer(ctx, rdb); err != nil {
+	have, err := refuseNewer(ctx, rdb)
+	if err != nil {
 		rdb.Close()
 		return nil, err
+	}
+	if have == 1 {
+		odb, err := openOlder(rdb, dsn(path, "ro"))
+		rdb.Close()
+		if err != nil {
+			return nil, err
+		}
+		rdb = odb
 	}
 	return &Store{read: rdb, readDB: rdb}, nil
 }
@@ -178,11 +188,10 @@ func SchemaVersion() int64 {
 }
 
 func migrate(ctx context.Context, db *sql.DB) error {
-	if err := refuseNewer(ctx, db); err != nil {
+	have, err := refuseNewer(ctx, db)
+	if err != nil {
 		return err
 	}
-	var have int64
-	_ = db.QueryRowContext(ctx, `SELECT max(version_id) FROM goose_db_version`).Scan(&have) // absent in a new file
 	if have == SchemaVersion() {
 		return nil
 	}
@@ -196,23 +205,24 @@ func migrate(ctx context.Context, db *sql.DB) error {
 	return nil
 }
 
-func refuseNewer(ctx context.Context, db *sql.DB) error {
+// refuseNewer gives the schema version of a database this program can read; 0 is one that has none yet.
+func refuseNewer(ctx context.Context, db *sql.DB) (int64, error) {
 	var name string
 	err := db.QueryRowContext(ctx, `SELECT name FROM sqlite_master WHERE name = 'goose_db_version'`).Scan(&name)
 	if errors.Is(err, sql.ErrNoRows) {
-		return nil
+		return 0, nil
 	}
 	if err != nil {
-		return fmt.Errorf("sqlite: reading the database: %w", err)
+		return 0, fmt.Errorf("sqlite: reading the database: %w", err)
 	}
-	var have int64
+	var have sql.NullInt64 // NULL: another process has made the table and not yet written into it
 	if err := db.QueryRowContext(ctx, `SELECT max(version_id) FROM goose_db_version`).Scan(&have); err != nil {
-		return fmt.Errorf("sqlite: reading schema version: %w", err)
+		return 0, fmt.Errorf("sqlite: reading schema version: %w", err)
 	}
-	if have > SchemaVersion() {
-		return fmt.Errorf("%w: schema %d, known up to %d (hint: use the newer program)", ErrNewer, have, SchemaVersion())
+	if have.Int64 > SchemaVersion() {
+		return 0, fmt.Errorf("%w: schema %d, known up to %d (hint: use the newer program)", ErrNewer, have.Int64, SchemaVersion())
 	}
-	return nil
+	return have.Int64, nil
 }
 
 // Apply implements store.Store.

@@ -111,7 +111,7 @@ func TestNewerDatabaseIsRefused(t *testing.T) {
 }
 
 func TestSchemaVersionIsTheNewestFile(t *testing.T) {
-	if SchemaVersion() != 1 {
+	if SchemaVersion() != 2 {
 		t.Errorf("schema version %d", SchemaVersion())
 	}
 }

@@ -253,13 +253,20 @@ func (w *writer) exec(ctx context.Context, q string) error {
 }
 
 // constraint turns a violated constraint into the conflict it means. The part is in the wrapping that statements.write
-// adds; the driver's code alone decides.
+// adds; the driver's code alone decides. A value that no row may have (CHECK, NOT NULL) is nobody's conflict.
 func constraint(err error) *store.Conflict {
 	var se *sqlite.Error
-	if !errors.As(err, &se) || se.Code()&0xff != sqlite3.SQLITE_CONSTRAINT {
+	if !errors.As(err, &se) {
 		return nil
 	}
 	c := &store.Conflict{Part: "batch", Why: "already exists"}
+	switch se.Code() {
+	case sqlite3.SQLITE_CONSTRAINT_UNIQUE, sqlite3.SQLITE_CONSTRAINT_PRIMARYKEY:
+	case sqlite3.SQLITE_CONSTRAINT_FOREIGNKEY:
+		c.Why = "what it belongs to is not there"
+	default:
+		return nil
+	}
 	var p *partError
 	if errors.As(err, &p) {
 		c.Part, c.ID = p.part, p.id

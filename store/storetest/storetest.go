@@ -28,8 +28,14 @@ func Run(t *testing.T, open Open) {
 		fn   func(*testing.T, Open)
 	}{
 		{"round trip", roundTrip}, {"all or nothing", allOrNothing}, {"transitions", transitions}, {"slots", slots},
-		{"fence", fence}, {"blocks are numbered without gaps", numbering}, {"hostile bytes", hostileBytes},
+		{"fence", fence}, {"fence of a generation", fenceOfAGeneration}, {"moves write what they say", moves}, {"blocks are numbered without gaps", numbering}, {"hostile bytes", hostileBytes},
 		{"conflicts do not hurt neighbours", neighbours}, {"concurrent writers", concurrent}, {"filters", filters},
+		{"filters of the ledger", ledgerFilters}, {"pages", pages}, {"a refused batch writes nothing", refused},
+		{"parts are checked in order", partOrder}, {"twice within a batch", twice}, {"the full batch reads back", fullReadsBack},
+		{"claims", claims}, {"approvals", approvals}, {"operations", operations}, {"schedules", schedules}, {"tokens", tokens},
+		{"quarantine comes and goes", quarantine}, {"quarantine by hand", quarantineByHand}, {"quarantine is of a key", quarantineKeys},
+		{"unresolved", unresolved}, {"history is a chain", history}, {"history of concurrent batches", historyConcurrent},
+		{"heads", heads}, {"tips are sealed", tips},
 		{"invalid batches", invalid}, {"cancelled", cancelled}, {"survives reopening", survives}, {"closed", closed}, {"fault seam", faultSeam},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.fn(t, open) })
@@ -79,18 +85,19 @@ func newConversation(t *testing.T, s store.Store) string {
 }
 
 func action(conv, turn string, n int) store.Action {
-	return store.Action{ID: id("act"), Tenant: "local", Conversation: conv, Turn: turn, Ordinal: n, Round: 1, Attempt: 1, Index: n - 1,
+	return store.Action{ID: id("act"), Tenant: "local", Owner: "me", Conversation: conv, Turn: turn, Ordinal: n, Round: 1, Attempt: 1, Index: n - 1,
 		Tool: "probe.add", ToolCallID: id("tc"), Fingerprint: "fp", RequestDigest: "rd", ArgumentDigest: "ad", Participant: "p",
 		Implementation: "i", Affordance: "a", Contract: "c", Boundary: "b", Targets: []string{"t1", "t2"}, Scope: conv, Generation: 3,
 		LeaseToken: 1, Strategy: "neutral", Execution: "x", Effect: "once", PolicyDigest: "pd", IdempotencyKey: "k", Observation: "o",
-		Early: true, AdmittedAt: t0, State: writ.Admitted}
+		Early: true, Offer: "of", Timeout: 90 * time.Second, AdmittedAt: t0, State: writ.Admitted, Status: "st"}
 }
 
 func roundTrip(t *testing.T, open Open) {
 	s, _ := open(t)
 	ctx := context.Background()
 	conv := newConversation(t, s)
-	turn := store.Turn{ID: id("turn"), Conversation: conv, Agent: "main", State: store.TurnRunning, ConfigDigest: "cd", Holder: "h", Started: t0}
+	turn := store.Turn{ID: id("turn"), Conversation: conv, Agent: "main", State: store.TurnRunning, Kind: store.KindHTTP, Tenant: "local",
+		Owner: "me", Body: []byte(`{"i":1}`), ConfigDigest: "cd", Holder: "h", Started: t0}
 	a := action(conv, turn.ID, 1)
 	b := batch()
 	b.Turns = []store.TurnWrite{{Turn: turn}}
@@ -104,6 +111,10 @@ func roundTrip(t *testing.T, open Open) {
 	gotTurn, err := s.Turn(ctx, turn.ID)
 	same(t, gotTurn, turn, err)
 	gotAction, err := s.Action(ctx, a.ID)
+	a.Seq = gotAction.Seq
+	if a.Seq < 1 {
+		t.Errorf("a row of the ledger without a number")
+	}
 	same(t, gotAction, a, err)
 	blocks, err := s.Blocks(ctx, conv, 0, 0)
 	same(t, blocks, []store.Block{b.Blocks[0]}, err)
@@ -117,6 +128,8 @@ func roundTrip(t *testing.T, open Open) {
 	for what, err := range map[string]error{
 		"conversation": second(s.Conversation(ctx, "none")), "turn": second(s.Turn(ctx, "none")),
 		"action": second(s.Action(ctx, "none")), "document": second(s.Document(ctx, "none")),
+		"claim": second(s.Claim(ctx, "none", "none")), "approval": second(s.Approval(ctx, "none")), "operation": second(s.Operation(ctx, "none")),
+		"schedule": second(s.Schedule(ctx, "none")), "token": second(s.Token(ctx, "none")),
 	} {
 		if !errors.Is(err, store.ErrNotFound) {
 			t.Errorf("absent %s: %v", what, err)
@@ -186,6 +199,7 @@ func transitions(t *testing.T, open Open) {
 	conflict(t, s, step(writ.Dispatched, writ.Indeterminate), "action")
 	got, err := s.Action(context.Background(), a.ID)
 	want := a
+	want.Seq = got.Seq
 	want.State, want.ResultDigest, want.Evidence, want.SettledAt = writ.Succeeded, "res", []string{"e"}, t0.Add(time.Second)
 	same(t, got, want, err)
 
