@@ -132,8 +132,9 @@ func (p *Port) place(ctx context.Context, req Request, slot Slot, digest string,
 	default:
 		return Decision{Refusal: c}
 	}
-	p.keep(rec)
-	return Decision{Admitted: true, ActionID: rec.row.ID, Key: rec.row.IdempotencyKey, Held: rec.row.State == writ.Held}
+	d = Decision{Admitted: true, ActionID: rec.row.ID, Key: rec.row.IdempotencyKey, Held: rec.row.State == writ.Held}
+	p.keep(rec) // from here on others may change the row
+	return d
 }
 
 // known answers a request that has been decided before: under its call id, or under the key it claims.
