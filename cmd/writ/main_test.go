@@ -14,8 +14,12 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
+// noSleep keeps a process with the race detector from waiting a second at its end.
+const noSleep = "atexit_sleep_ms=0"
+
 func TestMain(m *testing.M) {
 	seam = killer(os.Getenv("WRIT_KILL_WRITE"))
+	_ = os.Setenv("GORACE", noSleep) // for the processes that the tests start
 	testscript.Main(m, map[string]func(){
 		"writ":    main,
 		"witness": witness,
@@ -30,6 +34,7 @@ func TestScripts(t *testing.T) {
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("HOME", e.WorkDir)
 			e.Setenv("LANG", "C.UTF-8")
+			e.Setenv("GORACE", noSleep)
 			e.Setenv("WRIT_DATA", filepath.Join(e.WorkDir, "data"))
 			return nil
 		},
