@@ -72,8 +72,9 @@ func witness() {
 	mcp.AddTool(s, &mcp.Tool{Name: "ask", Description: "Count, when a person agrees."}, bump)
 	mcp.AddTool(s, &mcp.Tool{Name: "launch", Description: "Count, detached."}, bump)
 	if err := s.Run(context.Background(), &mcp.StdioTransport{}); err != nil {
-		os.Exit(1)
+		syscall.Exit(1)
 	}
+	syscall.Exit(0) // at once, where os.Exit waits a second for the race detector: an MCP server has no GORACE
 }
 
 type bumpIn struct {
