@@ -169,8 +169,9 @@ func (w *world) takeOver() {
 func (w *world) turn() *admission.Port {
 	w.turns++
 	id := fmt.Sprint("turn", w.turns)
-	w.apply(&store.Batch{Turns: []store.TurnWrite{{Turn: store.Turn{ID: id, Conversation: "conv", State: store.TurnRunning, Started: w.clock()}}}})
-	p, err := w.ledger.Open(w.invocation(id))
+	inv := w.invocation(id)
+	w.apply(&store.Batch{Turns: []store.TurnWrite{{Turn: inv.Turn("h", "c", w.clock())}}})
+	p, err := w.ledger.Open(inv)
 	if err != nil {
 		panic(err)
 	}

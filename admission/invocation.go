@@ -43,7 +43,30 @@ type Start struct {
 // Begin makes an invocation durable, with its episode and its lease, and opens its port. One episode has one invocation
 // at a time: ErrBusy. A key that was used before is a *store.Conflict of part "claim".
 func (l *Ledger) Begin(ctx context.Context, s Start) (*Port, error) {
-	fail := func(err error) (*Port, error) { return nil, fmt.Errorf("admission: beginning invocation: %w", err) }
+	p, b, err := l.prepare(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	if err := l.begin(ctx, p, b); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// begin makes a prepared invocation durable and opens its port.
+func (l *Ledger) begin(ctx context.Context, p *Port, b *store.Batch) error {
+	if err := l.commit(ctx, b); err != nil {
+		return fmt.Errorf("admission: beginning invocation: %w", err)
+	}
+	p.Activate()
+	return nil
+}
+
+// prepare makes the inactive port of a new invocation and the batch that begins it.
+func (l *Ledger) prepare(ctx context.Context, s Start) (*Port, *store.Batch, error) {
+	fail := func(err error) (*Port, *store.Batch, error) {
+		return nil, nil, fmt.Errorf("admission: beginning invocation: %w", err)
+	}
 	now := l.cfg.Now()
 	b := &store.Batch{Documents: s.Documents}
 	conv, err := l.episode(ctx, s, b)
@@ -75,11 +98,7 @@ func (l *Ledger) Begin(ctx context.Context, s Start) (*Port, error) {
 	if s.Blocks != nil {
 		b.Blocks = s.Blocks(conv.ID, s.ID)
 	}
-	if err := l.commit(ctx, b); err != nil {
-		return fail(err)
-	}
-	p.Activate()
-	return p, nil
+	return p, b, nil
 }
 
 // episode reads or makes the conversation and takes its lease in the batch.
