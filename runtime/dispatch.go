@@ -190,7 +190,7 @@ func (r *round) call(ctx context.Context, f *flight, grant *admission.Grant, inp
 	go func() {
 		defer func() {
 			if p := recover(); p != nil {
-				r.t.rt.cfg.Log.Error("tool panicked", "tool", tool.ID, "panic", p, "stack", string(debug.Stack()))
+				r.t.rt.cfg.Log.Error("tool panicked", "tool", tool.ID, "panic", fmt.Sprintf("%T", p), "stack", string(debug.Stack()))
 				done <- answer{err: fmt.Errorf("the tool panicked: %v", p)}
 			}
 		}()
