@@ -49,7 +49,7 @@ func (s *session) govern(ctx context.Context, ss *mcp.ServerSession, a *action) 
 	if !s.enter() {
 		return a.refused(writ.CodeInvocationClosed)
 	}
-	defer s.calls.Done()
+	defer s.leave()
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.life, func() { cancel(context.Cause(s.life)) })()
@@ -70,6 +70,14 @@ func (s *session) enter() bool {
 	}
 	s.calls.Add(1)
 	return true
+}
+
+// leave is the end of such a call: the session's quiet time begins anew.
+func (s *session) leave() {
+	if s.quiet != nil && s.life.Err() == nil {
+		s.quiet.Reset(s.g.cfg.Idle)
+	}
+	s.calls.Done()
 }
 
 // admit records the action before anything happens. DURABLE. Without a flight the answer is final: a refusal, a held

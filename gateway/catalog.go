@@ -38,7 +38,8 @@ func (c *callable) id() string { return c.up.alias + "." + c.own }
 type catalog struct {
 	from     [][]json.RawMessage // by upstream
 	byName   map[string]*callable
-	items    []json.RawMessage // definitions, by name
+	order    []*callable       // as listed, connection by connection
+	items    []json.RawMessage // their definitions
 	problems []writ.Problem
 }
 
@@ -85,19 +86,10 @@ func compile(ups []*upstream, from [][]json.RawMessage, prefix bool, before *cat
 	for i, up := range ups {
 		c.add(up, from[i], prefix, before)
 	}
-	for _, t := range c.sorted() {
+	for _, t := range c.order {
 		c.items = append(c.items, t.raw)
 	}
 	return c
-}
-
-func (c *catalog) sorted() []*callable {
-	out := make([]*callable, 0, len(c.byName))
-	for _, t := range c.byName {
-		out = append(out, t)
-	}
-	sort.Slice(out, func(i, j int) bool { return out[i].name < out[j].name })
-	return out
 }
 
 func (c *catalog) add(up *upstream, raw []json.RawMessage, prefix bool, before *catalog) {
@@ -106,15 +98,16 @@ func (c *catalog) add(up *upstream, raw []json.RawMessage, prefix bool, before *
 		p.Tool = strings.TrimSuffix(up.alias+"."+p.Tool, ".")
 		c.problems = append(c.problems, p)
 	}
-	definitions := map[string]json.RawMessage{}
-	for _, r := range raw {
+	definitions, listed := map[string]json.RawMessage{}, map[string]int{}
+	for i, r := range raw {
 		var named struct {
 			Name string `json:"name"`
 		}
 		if json.Unmarshal(r, &named) == nil {
-			definitions[named.Name] = r
+			definitions[named.Name], listed[named.Name] = r, i
 		}
 	}
+	slices.SortFunc(specs, func(a, b writ.ToolSpec) int { return listed[a.Name] - listed[b.Name] })
 	for _, spec := range specs {
 		t := newTool(up, spec, prefix)
 		if why, hint := c.excluded(t, spec, before); why != "" {
@@ -125,9 +118,10 @@ func (c *catalog) add(up *upstream, raw []json.RawMessage, prefix bool, before *
 		}
 		if taken := c.byName[t.name]; taken != nil { // who had the name before keeps it
 			c.problems = append(c.problems, writ.Problem{Tool: taken.id(), Message: "its name " + taken.name + " is that of " + t.id() + ", which had it before"})
+			c.order = slices.DeleteFunc(c.order, func(other *callable) bool { return other == taken })
 		}
 		t.raw = renamed(definitions[spec.Name], spec.Name, t.name)
-		c.byName[t.name] = t
+		c.byName[t.name], c.order = t, append(c.order, t)
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"writ"
@@ -33,6 +34,7 @@ const (
 	DefaultPageSize   = 1000
 	DefaultConcurrent = 64
 	DefaultActions    = 2000
+	DefaultSessions   = 256
 )
 
 // Upstream is one MCP server behind the gateway.
@@ -66,6 +68,7 @@ type Config struct {
 	PageSize   int           // items of one page of a listing; 0 = 1000
 	Concurrent int           // actions of one session at once, further ones wait; 0 = 64
 	Actions    int           // of one invocation: a session with more goes on with another one; 0 = 2000
+	Sessions   int           // at once; each has upstream sessions of its own; 0 = 256
 	Version    string
 	Now        func() time.Time
 	Log        *slog.Logger // nil = discarded
@@ -86,14 +89,17 @@ type Gateway struct {
 
 	mu       sync.Mutex
 	closed   bool
+	opened   int // sessions, those that are just being opened or closed too
 	sessions map[*mcp.ServerSession]*session
 	byID     map[string]*session // HTTP: by Mcp-Session-Id
 	pools    map[string]*pool    // stateless: by principal
 	flights  map[string]*flight  // by action id
 	live     map[string]*invocation
-	held     map[string]string // calls without a key that wait for an approval: what they are → action id
-	told     map[string]bool   // problems that have been logged
-	keys     keyed
+	// unfinished are invocations whose end could not be recorded.
+	unfinished []*invocation
+	held       map[string]string // calls without a key that wait for an approval: what they are → action id
+	told       map[string]bool   // problems that have been logged
+	keys       keyed
 }
 
 // errClosing ends what is under way when the gateway closes.
@@ -125,6 +131,7 @@ func New(cfg Config) (*Gateway, error) {
 	num(&cfg.PageSize, DefaultPageSize)
 	num(&cfg.Concurrent, DefaultConcurrent)
 	num(&cfg.Actions, DefaultActions)
+	num(&cfg.Sessions, DefaultSessions)
 	cfg.Actions = max(cfg.Actions, cfg.Concurrent)
 	if cfg.Tenant == "" {
 		cfg.Tenant = "local"
@@ -191,15 +198,24 @@ func (g *Gateway) Close() error {
 	return nil
 }
 
-// enter registers work that Close waits for.
-func (g *Gateway) enter() bool {
+// enter registers a session that Close waits for; the caller calls leave.
+func (g *Gateway) enter() (leave func(), err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.closed {
-		return false
+	switch {
+	case g.closed:
+		return nil, errClosing
+	case g.opened >= g.cfg.Sessions:
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: fmt.Sprintf("the gateway has %d sessions, which is as many as it takes: end one, or wait until one is idle", g.opened)}
 	}
+	g.opened++
 	g.wg.Add(1)
-	return true
+	return func() {
+		g.mu.Lock()
+		g.opened--
+		g.mu.Unlock()
+		g.wg.Done()
+	}, nil
 }
 
 // problem logs what is wrong with one tool or upstream, once for each thing to say.

@@ -23,9 +23,11 @@ import (
 type HTTP struct {
 	// Authenticate says on whose behalf a request acts; false refuses it. Required.
 	Authenticate func(r *http.Request) (principal string, ok bool)
-	// Hosts are names that requests may be sent to besides loopback addresses and localhost: what a browser was made to
-	// believe is another's address is not among them.
+	// Hosts are names that requests may be sent to besides localhost and addresses: what a browser was made to believe is
+	// another's address is not among them.
 	Hosts []string
+	// Remote says that others than this machine's can reach it: then any address may be its, else loopback ones only.
+	Remote bool
 	// Stateless serves requests that stand alone, without sessions (protocol 2026-07-28, and older ones without
 	// initialize). Servers can then not ask the client anything.
 	Stateless bool
@@ -50,7 +52,7 @@ func (g *Gateway) Handler(cfg HTTP) http.Handler {
 			http.Error(w, "this host is not served here", http.StatusForbidden)
 			return
 		}
-		if o := r.Header.Get("Origin"); o != "" && !cfg.ours(o) {
+		if o := r.Header.Get("Origin"); o != "" && !cfg.ours(o, r.Host) {
 			http.Error(w, "requests from other origins are not served", http.StatusForbidden)
 			return
 		}
@@ -90,23 +92,32 @@ func (g *Gateway) owns(principal, id string) bool {
 	return s != nil && s.principal == principal
 }
 
-// here reports whether a request that names the host may be meant for us.
+// here reports whether a request that names the host may be meant for us. An address needs no look-up, so no other
+// name can be made to point to it.
 func (cfg HTTP) here(host string) bool {
 	name := hostOnly(host)
-	return loopbackName(name) || slices.Contains(cfg.Hosts, name)
+	if _, err := netip.ParseAddr(name); err == nil && cfg.Remote {
+		return true
+	}
+	return cfg.named(name)
 }
 
-// ours reports whether a page of the origin may send requests: one of this machine's, or of a served host.
-func (cfg HTTP) ours(origin string) bool {
+func (cfg HTTP) named(name string) bool {
+	return loopbackName(name) || slices.ContainsFunc(cfg.Hosts, func(h string) bool { return strings.EqualFold(h, name) })
+}
+
+// ours reports whether a page of the origin may send requests: one of this machine's, or of the host that the request is
+// sent to.
+func (cfg HTTP) ours(origin, host string) bool {
 	u, err := url.Parse(origin)
-	return err == nil && u.Host != "" && cfg.here(u.Host)
+	return err == nil && u.Host != "" && (strings.EqualFold(u.Host, host) || cfg.named(hostOnly(u.Host)))
 }
 
 func hostOnly(host string) string {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
 	}
-	return strings.ToLower(strings.Trim(host, "[]"))
+	return strings.TrimSuffix(strings.ToLower(strings.Trim(host, "[]")), ".")
 }
 
 func loopbackName(name string) bool {
@@ -114,7 +125,7 @@ func loopbackName(name string) bool {
 		return true
 	}
 	a, err := netip.ParseAddr(name)
-	return err == nil && a.IsLoopback()
+	return err == nil && a.Unmap().IsLoopback()
 }
 
 // Loopback reports whether an address to listen on is reached from this machine only.

@@ -106,6 +106,23 @@ func TestWhoIsLetIn(t *testing.T) {
 	}
 }
 
+// TestWhereItIs: which hosts and pages are let in where others can reach the gateway.
+func TestWhereItIs(t *testing.T) {
+	near, far := HTTP{Hosts: []string{"gw.example"}}, HTTP{Hosts: []string{"gw.example"}, Remote: true}
+	for host, want := range map[string][2]bool{"192.0.2.7:80": {false, true}, "[2001:db8::1]": {false, true}, "[::ffff:127.0.0.1]:80": {true, true},
+		"localhost.": {true, true}, "gw.example.:80": {true, true}, "192.0.2.7.evil.example": {false, false}, "": {false, false}} {
+		if got := [2]bool{near.here(host), far.here(host)}; got != want {
+			t.Errorf("%s: %v", host, got)
+		}
+	}
+	for origin, want := range map[string]bool{"http://192.0.2.7:80": true, "http://192.0.2.8:80": false, "http://192.0.2.7:81": false,
+		"https://gw.example": true, "http://localhost:3000": true, "null": false} {
+		if got := far.ours(origin, "192.0.2.7:80"); got != want {
+			t.Errorf("%s: %v", origin, got)
+		}
+	}
+}
+
 func TestLoopback(t *testing.T) {
 	for addr, want := range map[string]bool{"127.0.0.1:80": true, "[::1]:80": true, "localhost:0": true, ":80": false, "0.0.0.0:80": false, "192.168.0.1:1": false, "nonsense": false} {
 		if Loopback(addr) != want {
@@ -191,6 +208,55 @@ func TestIdleSessionsEnd(t *testing.T) {
 		resp, _ := post(t, h.URL, `{"jsonrpc":"2.0","id":3,"method":"tools/list"}`, session)
 		return resp.StatusCode == http.StatusNotFound
 	})
+}
+
+// TestSessionsAreBounded: each has processes of its own, so there are only so many; one that ends makes room.
+func TestSessionsAreBounded(t *testing.T) {
+	reach, _ := inProcess(t, t.TempDir(), nil)
+	w := newWorld(t, peer{alias: "peer", reach: reach})
+	w.cfg.Sessions = 1
+	url := serve(t, w, HTTP{Authenticate: anybody})
+	resp, _ := post(t, url, initBody)
+	if _, text := post(t, url, initBody); !strings.Contains(text, "as many as it takes") {
+		t.Error(text)
+	}
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Mcp-Session-Id", resp.Header.Get("Mcp-Session-Id"))
+	if gone, err := http.DefaultClient.Do(req); err != nil || gone.StatusCode/100 != 2 {
+		t.Fatalf("%+v, %v", gone, err)
+	}
+	until(t, "there is room", func() bool {
+		_, text := post(t, url, initBody)
+		return strings.Contains(text, "serverInfo")
+	})
+}
+
+// TestQuietSessionsRest: over stdio the session stays, and what it had done is committed; it goes on with another
+// invocation.
+func TestQuietSessionsRest(t *testing.T) {
+	dir := t.TempDir()
+	reach, _ := inProcess(t, dir, nil)
+	w := newWorld(t, peer{alias: "peer", reach: reach})
+	w.cfg.Idle = 50 * time.Millisecond
+	g, _ := w.start()
+	cs := dial(t, g, "local:1", nil)
+	turns := map[string]bool{}
+	for i := range 2 {
+		wantText(t, call(t, cs, "do", nil), false, fmt.Sprintf("%d times", i+1))
+		rows := w.rows()
+		turn := rows[len(rows)-1].Turn
+		turns[turn] = true
+		until(t, "the invocation has ended", func() bool {
+			turn, err := w.store.Turn(context.Background(), turn)
+			return err == nil && turn.State == store.TurnAnswered
+		})
+	}
+	if len(turns) != 2 {
+		t.Errorf("%d invocations", len(turns))
+	}
 }
 
 // TestClientGoesInTheMiddle: what its call did is unknown, and its upstream is told to stop.

@@ -43,7 +43,7 @@ func (g *Gateway) Inventory(ctx context.Context) ([]Listed, error) {
 			}
 		}
 	}
-	for _, item := range c.sorted() {
+	for _, item := range c.order {
 		for i, up := range s.ups {
 			if item.up == up {
 				out[i].Tools = append(out[i].Tools, ListedTool{Name: item.name, ID: item.id(), Traits: item.traits})

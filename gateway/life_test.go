@@ -2,7 +2,9 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -176,6 +178,108 @@ func TestHeldCalls(t *testing.T) {
 			if n := effects(t, dir, "do"); n != 1 {
 				t.Errorf("%d effects", n)
 			}
+		})
+	}
+}
+
+// TestTidy: a parked session ends once nothing of it can run any more, and not before.
+func TestTidy(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		decide   string // before the session has gone
+		later    time.Duration
+		row      writ.ActionState
+		failure  string
+		turn     string
+		approval string
+	}{
+		{"waits", "", 0, writ.Held, "", store.TurnParked, store.ApprovalPending},
+		{"approved and waits for its client", store.ApprovalApproved, 0, writ.Held, "", store.TurnParked, store.ApprovalApproved},
+		{"not decided in time", "", 2 * time.Hour, writ.Withheld, admission.FailureApprovalExpired, store.TurnAnswered, store.ApprovalExpired},
+		{"not asked for in time", store.ApprovalApproved, 2 * time.Hour, writ.Withheld, admission.FailureApprovalExpired, store.TurnAnswered, store.ApprovalExpired},
+		{"declined", store.ApprovalDeclined, 0, writ.Withheld, admission.FailureDeclined, store.TurnAnswered, store.ApprovalDeclined},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			dir := t.TempDir()
+			reach, _ := inProcess(t, dir, nil)
+			w := newWorld(t, peer{alias: "peer", reach: reach})
+			w.cfg.Approval = func(*config.Connection, string, writ.Traits) *admission.Approval {
+				return &admission.Approval{Approver: admission.ByOwner, Within: time.Hour}
+			}
+			now := func() time.Time { return time.Now().Add(c.later) }
+			g, stop := w.start()
+			cs := dial(t, g, "local:1", nil)
+			wantText(t, call(t, cs, "do", nil, key("k")), true, "waits for an approval")
+			row := w.one("peer.do")
+			cs.Close()
+			stop()
+			if c.decide != "" {
+				decide(t, w, row.ID, c.decide)
+			}
+			w.cfg.Now = now
+			w.cfg.Ledger = admission.New(admission.Config{Store: w.store, Key: []byte(strings.Repeat("k", 32)), Now: now})
+			g, _ = w.start()
+			for range 2 { // again is nothing
+				if err := g.Tidy(t.Context()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			row = w.one("peer.do")
+			turn, err := w.store.Turn(t.Context(), row.Turn)
+			a, aerr := w.store.Approval(t.Context(), row.ID)
+			if err != nil || aerr != nil || row.State != c.row || row.Failure != c.failure || turn.State != c.turn || a.State != c.approval {
+				t.Errorf("%s %s, %s, %s; %v, %v", row.State, row.Failure, turn.State, a.State, err, aerr)
+			}
+			events, err := w.store.History(t.Context(), row.Conversation, 0, 0)
+			if ended := turn.State == store.TurnAnswered; err != nil || (len(events) == 6) != ended {
+				t.Errorf("%d events, %v", len(events), err)
+			}
+			if turn.State == store.TurnAnswered {
+				wantText(t, call(t, dial(t, g, "local:1", nil), "do", nil, key("k")), true, "not executed")
+			}
+		})
+	}
+}
+
+// TestAnEndIsRecordedLater: a ledger that does not answer when a session ends has its end when it answers again.
+func TestAnEndIsRecordedLater(t *testing.T) {
+	for _, held := range []bool{false, true} {
+		dir := t.TempDir()
+		reach, _ := inProcess(t, dir, nil)
+		w := newWorld(t, peer{alias: "peer", reach: reach})
+		var broken atomic.Bool
+		w.over(&store.Fault{Store: w.store, Before: func(*store.Batch) error {
+			if broken.Load() {
+				return errors.New("the disk is full")
+			}
+			return nil
+		}})
+		want := store.TurnAnswered
+		if held {
+			want = store.TurnParked
+			w.cfg.Approval = func(*config.Connection, string, writ.Traits) *admission.Approval {
+				return &admission.Approval{Approver: admission.ByOwner}
+			}
+		}
+		g, _ := w.start()
+		cs, cut := dialCut(t, g, "local:1", nil)
+		call(t, cs, "do", nil, key("k"))
+		broken.Store(true)
+		cut()
+		until(t, "it was tried", func() bool { return strings.Contains(w.log.String(), "could not be recorded yet") })
+		if turn, err := w.store.Turn(t.Context(), w.one("peer.do").Turn); err != nil || turn.State != store.TurnRunning {
+			t.Errorf("%+v, %v", turn, err)
+		}
+		if err := g.Tidy(t.Context()); err != nil {
+			t.Error(err)
+		}
+		broken.Store(false)
+		until(t, "its end is recorded", func() bool {
+			if err := g.Tidy(context.Background()); err != nil {
+				t.Error(err)
+			}
+			turn, err := w.store.Turn(context.Background(), w.one("peer.do").Turn)
+			return err == nil && turn.State == want
 		})
 	}
 }

@@ -70,7 +70,7 @@ func TestNamesAndCollisions(t *testing.T) {
 	w := newWorld(t, peer{alias: "a", reach: one}, peer{alias: "a__b", reach: two, yaml: "allowed: [c, e, resources-read]\n"})
 	g, _ := w.start()
 	cs := dial(t, g, "local:1", nil)
-	if got := fmt.Sprint(toolNames(t, cs)); got != "[a__b__c a__b__e a__d]" {
+	if got := fmt.Sprint(toolNames(t, cs)); got != "[a__b__c a__d a__b__e]" {
 		t.Error(got)
 	}
 	for _, want := range []string{"a__b.c", "is that of a.b__c already", "a__b.resources-read", "reserved"} {

@@ -104,7 +104,7 @@ func (p *pool) close() {
 	p.open.Lock()
 	defer p.open.Unlock()
 	if p.session != nil {
-		p.session.close(context.Background())
+		p.session.close()
 		p.session = nil
 	}
 }

@@ -17,7 +17,6 @@ const (
 	metaAction = "writ/action"       // the action that a result of the gateway's own is about
 	metaCode   = "writ/code"         // why it has no result of the server
 	metaState  = "writ/state"        // the action's state in the ledger
-	metaReplay = "writ/replay"       // the result is that of an earlier request with the same key
 )
 
 // rawResult is a result as an upstream wrote it.
@@ -99,7 +98,7 @@ func typed(id any) string {
 		return "s:" + s
 	}
 	b, _ := json.Marshal(id)
-	return "n:" + string(b)
+	return "i:" + string(b)
 }
 
 // governed are the methods that are actions.

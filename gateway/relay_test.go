@@ -378,7 +378,7 @@ func TestIDsHaveTypes(t *testing.T) {
 	if got := c.ask(t, `1`, "tools/call", `{"name":"do","arguments":{"what":"y"}}`); !strings.Contains(got, "other arguments") {
 		t.Error(got)
 	}
-	if got := c.ask(t, `7`, "tools/call", `{"name":"do","arguments":{"what":"x"},"_meta":{"writ/id":"n:1"}}`); !strings.Contains(got, "done x, 4") {
+	if got := c.ask(t, `7`, "tools/call", `{"name":"do","arguments":{"what":"x"},"_meta":{"writ/id":"i:1"}}`); !strings.Contains(got, "done x, 4") {
 		t.Errorf("a client chose its own call id: %s", got)
 	}
 	for _, unparsable := range []string{`{"what":"x","what":"y"}`} {
@@ -386,4 +386,38 @@ func TestIDsHaveTypes(t *testing.T) {
 			t.Error(got)
 		}
 	}
+}
+
+// TestEachAsksItsOwnClient: what a server asks in the middle of a call reaches the client whose call it is.
+func TestEachAsksItsOwnClient(t *testing.T) {
+	server := mcp.NewServer(&mcp.Implementation{Name: "peer", Version: "1"}, nil)
+	mcp.AddTool(server, &mcp.Tool{Name: "who"}, func(ctx context.Context, req *mcp.CallToolRequest, _ any) (*mcp.CallToolResult, any, error) {
+		res, err := req.Session.Elicit(ctx, &mcp.ElicitParams{Message: "who are you?"})
+		if err != nil {
+			return nil, nil, err
+		}
+		return &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: jsonOf(res.Content["name"])}}}, nil, nil
+	})
+	w := newWorld(t, peer{alias: "peer", reach: ofServer(t, server)})
+	url := serve(t, w, HTTP{Authenticate: anybody})
+	var wg sync.WaitGroup
+	for _, name := range []string{"ada", "bob", "eve"} {
+		opts := &mcp.ClientOptions{ElicitationHandler: func(context.Context, *mcp.ElicitRequest) (*mcp.ElicitResult, error) {
+			return &mcp.ElicitResult{Action: "accept", Content: map[string]any{"name": name}}, nil
+		}}
+		cs, err := mcp.NewClient(&mcp.Implementation{Name: name, Version: "1"}, opts).Connect(t.Context(), &mcp.StreamableClientTransport{Endpoint: url}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer cs.Close()
+		for range 10 {
+			wg.Go(func() {
+				res, err := cs.CallTool(context.Background(), &mcp.CallToolParams{Name: "who"})
+				if err != nil || res.IsError || !strings.Contains(jsonOf(res), name) {
+					t.Errorf("%s: %s, %v", name, jsonOf(res), err)
+				}
+			})
+		}
+	}
+	wg.Wait()
 }

@@ -55,23 +55,37 @@ func (s *session) release(ctx context.Context, ss *mcp.ServerSession, a *action,
 	if ap.State == store.ApprovalPending && g.cfg.Now().Before(ap.Expires) {
 		return nil, a.held(row.ID), nil
 	}
+	inv, err := s.holder(ctx, row)
+	if errors.Is(err, store.ErrConflict) { // its session ended otherwise meanwhile, and the row says how
+		if now, rerr := g.cfg.Store.Action(ctx, row.ID); rerr == nil && now.State.Settled() {
+			return nil, g.stored(ctx, a, now), nil
+		}
+	}
+	if err != nil {
+		g.log.Error("a held action cannot be run", "action", row.ID, "error", err)
+		return nil, a.refused(writ.CodeLedgerUnavailable), nil
+	}
+	a.callID = row.ToolCallID
+	f := &flight{ctx: ctx, ss: ss, s: s, inv: inv, a: a, id: row.ID, done: make(chan struct{})}
+	g.register(f)
+	return f, answer{}, func() { g.leave(inv) }
+}
+
+// holder is the invocation of a held action, taken: the one that lives, or the parked one resumed.
+func (s *session) holder(ctx context.Context, row store.Action) (*invocation, error) {
+	g := s.g
 	defer g.keys.lock("release " + row.Turn)()
 	g.mu.Lock()
 	inv := g.live[row.Turn]
 	g.mu.Unlock()
-	if inv == nil {
-		if inv, err = s.resume(ctx, row); err != nil {
-			g.log.Error("a held action cannot be run", "action", row.ID, "error", err)
-			return nil, a.refused(writ.CodeLedgerUnavailable), nil
+	if inv != nil {
+		if inv.take() {
+			return inv, nil
 		}
+		<-inv.over // it is just being parked
 	}
-	s.mu.Lock()
-	inv.users++
-	s.mu.Unlock()
-	a.callID = row.ToolCallID
-	f := &flight{ctx: ctx, ss: ss, s: s, inv: inv, a: a, id: row.ID, done: make(chan struct{})}
-	g.register(f)
-	return f, answer{}, func() { s.leave(inv) }
+	compiled, bound := s.bindings()
+	return g.resume(ctx, row, compiled, bound)
 }
 
 // stored is the answer to a settled action, from its result block.

@@ -116,12 +116,13 @@ func (g *Gateway) initialize(ctx context.Context, stateless bool, next mcp.Metho
 }
 
 func (g *Gateway) openStateful(ctx context.Context, ss *mcp.ServerSession, caps *mcp.ClientCapabilities) (*session, error) {
-	if !g.enter() {
-		return nil, errClosing
+	leave, err := g.enter()
+	if err != nil {
+		return nil, err
 	}
 	s, err := g.openSession(ctx, ss, principalOf(ctx), false, caps)
 	if err != nil {
-		g.wg.Done()
+		leave()
 		g.log.Error("a session could not be opened", "error", err)
 		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "the session could not be opened: " + err.Error()}
 	}
@@ -133,9 +134,9 @@ func (g *Gateway) openStateful(ctx context.Context, ss *mcp.ServerSession, caps 
 	closed := g.closed
 	g.mu.Unlock()
 	go func() {
-		defer g.wg.Done()
+		defer leave()
 		_ = ss.Wait()
-		s.close(context.WithoutCancel(ctx))
+		s.close()
 		g.mu.Lock()
 		delete(g.sessions, ss)
 		delete(g.byID, ss.ID())

@@ -35,6 +35,7 @@ type session struct {
 
 	changes chan change
 	calls   sync.WaitGroup // that run
+	quiet   *time.Timer    // fires when nothing was asked for a while; nil in the stateless mode
 
 	mu      sync.Mutex
 	catalog *catalog
@@ -99,6 +100,7 @@ func (g *Gateway) openSession(ctx context.Context, ss *mcp.ServerSession, princi
 		return nil, err
 	}
 	s.inv = inv
+	s.quiet = time.AfterFunc(g.cfg.Idle, s.rest)
 	return s, nil
 }
 
@@ -117,16 +119,21 @@ func (s *session) greetAll(ctx context.Context) {
 }
 
 // close ends the session: calls that run are interrupted, then the invocation ends, which commits its history.
-func (s *session) close(ctx context.Context) {
+func (s *session) close() {
 	defer close(s.over)
+	s.mu.Lock() // a call is either registered now, or refused
 	s.end(errors.New("the client's session is over"))
+	s.mu.Unlock()
 	s.calls.Wait()
 	s.mu.Lock()
 	inv := s.inv
 	s.inv = nil
 	s.mu.Unlock()
+	if s.quiet != nil {
+		s.quiet.Stop()
+	}
 	if inv != nil {
-		s.retire(ctx, inv)
+		s.g.retire(inv)
 	}
 	s.shut()
 }

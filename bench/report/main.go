@@ -29,6 +29,7 @@ func main() {
 	r.render()
 	r.parser()
 	r.long()
+	r.gateway()
 	if err := r.out.Flush(); err != nil {
 		fmt.Fprintln(os.Stderr, "report:", err)
 		os.Exit(1)

@@ -206,11 +206,11 @@ func (a *app) decide(f *decideFlags, id string, approve bool) (err error) {
 	switch {
 	case turn.State != store.TurnParked:
 		return nil
-	case held:
-		fmt.Fprintln(a.err, "writ: the process that holds the data directory goes on with it")
-		return nil
 	case turn.Kind == store.KindGateway:
 		fmt.Fprintln(a.err, "writ: it runs when the client of the gateway asks again under the same key")
+		return nil
+	case held:
+		fmt.Fprintln(a.err, "writ: the process that holds the data directory goes on with it")
 		return nil
 	case f.config == "":
 		fmt.Fprintf(a.err, "writ: its turn goes on with: writ %s %s -c FILE\n", map[bool]string{true: "approve", false: "decline"}[approve], id)
